@@ -1,0 +1,1 @@
+"""PostgreSQL: schema, migrations, reading slices as columns, writing slices in one transaction."""
