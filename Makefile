@@ -46,6 +46,7 @@ acceptance: $(STAMP)
 	@$(BIN)/python -m pytest -m acceptance -s --timeout 3600 $(ARGS)
 
 mutants: $(STAMP)
+	@$(INSTALL) --no-build-isolation -e '.[dev,mutants]'
 	@$(BIN)/python -m tests.mutation $(ARGS)
 
 lint: $(STAMP)

@@ -6,14 +6,16 @@
 probe='import sys; print(sys.executable) if (3, 11) <= sys.version_info[:2] <= (3, 14) else sys.exit(1)'
 parts='import ensurepip, venv'
 
+names='python3.14 python3.13 python3.12 python3.11 python3 python'
 if [ "$(uname -s)" = Darwin ]; then
+    # One dependency has no macOS wheel for 3.14 yet and would need a compiler, so 3.14 comes last there.
+    names='python3.13 python3.12 python3.11 python3 python3.14 python'
     install_python='brew install python@3.13'
 else
     install_python='apt-get install -y python3 python3-venv   (Debian 12 or newer, Ubuntu 23.04 or newer; as root)'
 fi
 
 if [ -n "${PYTHON:-}" ]; then
-    candidates=$PYTHON
     found=$("$PYTHON" -c "$probe" 2>/dev/null) || {
         echo "PYTHON=$PYTHON is not a Python 3.11-3.14 that runs. Leave PYTHON unset to search for one, or: $install_python" >&2
         exit 1
@@ -22,7 +24,7 @@ if [ -n "${PYTHON:-}" ]; then
     incomplete=$found
 else
     incomplete=
-    for name in python3.14 python3.13 python3.12 python3.11 python3 python; do
+    for name in $names; do
         # One name can stand in several directories, and the first of them may be a broken shim.
         old_ifs=$IFS; IFS=:
         for directory in $PATH; do
