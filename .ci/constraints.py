@@ -1,9 +1,10 @@
 """Resolves constraints.txt anew from pyproject.toml: `make constraints`.
 
 One resolution covers Python 3.11-3.14 on every supported platform, with an environment marker where a pin
-differs. The pins of the present file are kept as long as they satisfy pyproject.toml; `--upgrade` takes the newest.
-The result is then checked: each supported Python and platform must find a wheel for every pin.
-Standard library only: it runs before anything is installed, and brings the resolver (uv) in a throw-away environment.
+differs. The pins of the present file are kept as long as they satisfy pyproject.toml; `--upgrade` takes the
+newest. The result is then checked: each supported Python and platform must find a wheel for every pin.
+Standard library only: it runs before anything is installed, and brings the resolver (uv) in an environment
+of its own, which it removes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ WITHOUT_WHEEL = {("3.14", "aarch64-apple-darwin"): {"watchdog"}}
 
 HEADER = """\
 # Every package that `make` installs, at the version that is tested: Python 3.11-3.14, Linux and macOS.
-# Used as constraints (pip install -c constraints.txt -e '.[dev]'). Written by `make constraints`; after changing
-# pyproject.toml run that, or `make constraints ARGS=--upgrade` for the newest versions, and commit the result.
+# Used as constraints: pip install -c constraints.txt -e '.[dev]'. Written by `make constraints`. After a change
+# of pyproject.toml run that, or `make constraints ARGS=--upgrade` for the newest versions, and commit it.
 """
 
 
@@ -41,16 +42,16 @@ def main() -> None:
         pins = scratch / "constraints.txt"
         shutil.copy(ROOT / "constraints.txt", pins)
         run(
-            uv, "pip", "compile", "--quiet", "--universal", "--python-version", PYTHONS[0], "--python", python,
-            "--no-header", "--annotation-style", "line", *(f"--extra={extra}" for extra in EXTRAS),
+            uv, "pip", "compile", "--quiet", "--universal", "--python", python,
+            "--python-version", PYTHONS[0], "--no-header", "--annotation-style", "line", *(f"--extra={extra}" for extra in EXTRAS),
             *sys.argv[1:], "--output-file", pins, ROOT / "pyproject.toml",
         )  # fmt: skip
         for version in PYTHONS:
             for platform in PLATFORMS:
                 skipped = WITHOUT_WHEEL.get((version, platform), set())
-                lines = [line for line in pins.read_text().splitlines() if line.partition("=")[0] not in skipped]
+                lines = pins.read_text().splitlines()
                 wanted = scratch / "wanted.txt"
-                wanted.write_text("\n".join(lines))
+                wanted.write_text("\n".join(line for line in lines if line.partition("=")[0] not in skipped))
                 run(
                     uv, "pip", "install", "--quiet", "--dry-run", "--no-deps", "--only-binary", ":all:",
                     "--python-version", version, "--python-platform", platform,

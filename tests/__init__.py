@@ -1,0 +1,1 @@
+"""A specification that runs: every rule of the product has a test here that names it."""

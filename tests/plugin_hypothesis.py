@@ -1,7 +1,7 @@
 """Hypothesis profiles, loaded by `-p` in pyproject.toml before any test module is imported.
 
-No deadline (a slow machine is not a fault) and, by default, no chance: the same examples on every run. Set
-`ORACLE_HYPOTHESIS_PROFILE=search` to look for new counterexamples. Fixtures and strategies do not belong here.
+No deadline (a slow machine is not a fault) and, by default, no chance: the same examples on every run.
+`ORACLE_HYPOTHESIS_PROFILE=search` looks for new counterexamples. Fixtures and strategies do not belong here.
 """
 
 from __future__ import annotations
