@@ -1,0 +1,1 @@
+"""The orchestrated half of oracle: storage, ingestion, assets, schedules and the command line."""
