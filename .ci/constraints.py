@@ -25,8 +25,8 @@ WITHOUT_WHEEL = {("3.14", "aarch64-apple-darwin"): {"watchdog"}}
 
 HEADER = """\
 # Every package that `make` installs, at the version that is tested: Python 3.11-3.14, Linux and macOS.
-# Used as constraints: pip install -c constraints.txt -e '.[dev]'. Written by `make constraints`. After a change
-# of pyproject.toml run that, or `make constraints ARGS=--upgrade` for the newest versions, and commit it.
+# Used as constraints: pip install -c constraints.txt -e '.[dev]'. Written by `make constraints`: run it after
+# a change of pyproject.toml, or with ARGS=--upgrade for the newest versions, and commit the result.
 """
 
 
@@ -43,7 +43,8 @@ def main() -> None:
         shutil.copy(ROOT / "constraints.txt", pins)
         run(
             uv, "pip", "compile", "--quiet", "--universal", "--python", python,
-            "--python-version", PYTHONS[0], "--no-header", "--annotation-style", "line", *(f"--extra={extra}" for extra in EXTRAS),
+            "--python-version", PYTHONS[0], "--no-header", "--annotation-style", "line",
+            *(f"--extra={extra}" for extra in EXTRAS),
             *sys.argv[1:], "--output-file", pins, ROOT / "pyproject.toml",
         )  # fmt: skip
         for version in PYTHONS:
