@@ -1,1 +1,1 @@
-"""Mutation testing of the rules in `oracle_core`: `make mutants`, or with `ARGS='trend projection'` a part."""
+"""Mutation testing of the rules in `oracle_core`: `make mutants`; a part with `ARGS='trend projection'`."""
