@@ -282,6 +282,7 @@ class EligibilityConfig(Section):
     base_max_loss_pct: Unit = Field(0.003, description="least raw loss limit, share of 1 (R98)")
     max_max_loss_pct: Unit = Field(0.02, description="greatest loss limit, share of 1 (R98)")
     confidence_sizing_weight: NonNegative = Field(0.8, description="R95")
+    strength_sizing_floor: Unit = Field(0.5, description="strength factor at strength 0 (R95)")
     contradiction_sizing_penalty: Unit = Field(0.5, description="R96")
     thin_evidence_below: Count = Field(3, description="fewer documents: thin_evidence_factor (R97)")
     thin_evidence_factor: Unit = Field(0.5, description="R97")
@@ -349,6 +350,13 @@ class AccuracyConfig(Section):
     horizon_days: Positive = Field(7.0, description="horizon of the outcome return")
 
 
+OPEN_MAPPINGS: tuple[tuple[str, str], ...] = (
+    ("scoring", "credibility_by_source_type"),
+    ("scoring", "event_type_base_rates"),
+)
+"""Mappings that take keys beside the given ones."""
+
+
 class ConfigError(ValueError):
     """A configuration value that cannot be used; the message names path, value and remedy."""
 
@@ -372,9 +380,7 @@ class OracleConfig(Section):
     def pipeline_mode(self) -> PipelineMode:
         """The set of rules this configuration chooses."""
         return (
-            PipelineMode.PROBABILISTIC
-            if self.flags.probabilistic_scoring_enabled
-            else PipelineMode.HEURISTIC
+            PipelineMode.PROBABILISTIC if self.flags.probabilistic_scoring_enabled else PipelineMode.HEURISTIC
         )
 
     def stored(self) -> dict[str, Any]:
@@ -406,7 +412,7 @@ class OracleConfig(Section):
             node: Any = values
             for part in parents:
                 node = node.get(part) if isinstance(node, dict) else None
-            open_mapping = len(parents) == 2 and parents[1] in {"credibility_by_source_type", "event_type_base_rates"}  # noqa: PLR2004
+            open_mapping = tuple(parents) in OPEN_MAPPINGS
             if not isinstance(node, dict) or not parents or (leaf not in node and not open_mapping):
                 near = _nearest(path, known)
                 msg = f"unknown configuration path {path!r}; nearest: {', '.join(near)}"
@@ -453,7 +459,8 @@ def parse_stored(stored: object) -> tuple[OracleConfig, list[str]]:
     if not isinstance(flag, bool):
         warnings.append(
             f"risk_configs.config.probabilistic_scoring_enabled is {flag!r}, not true or false: "
-            "read as false (heuristic); set it with `oracle config set flags.probabilistic_scoring_enabled=...`"
+            "read as false (heuristic); set it with "
+            "`oracle config set flags.probabilistic_scoring_enabled=...`"
         )
         flag = False
     flags = {"probabilistic_scoring_enabled": flag}
@@ -478,7 +485,11 @@ def _nearest(path: str, known: list[str]) -> list[str]:
 def _fault(error: Mapping[str, Any]) -> str:
     path = ".".join(str(p) for p in error["loc"]) or "configuration"
     message = str(error["msg"]).removeprefix("Value error, ")
-    return f"{path} = {error.get('input')!r}: {message}" if error["type"] != "value_error" else f"{path}: {message}"
+    return (
+        f"{path} = {error.get('input')!r}: {message}"
+        if error["type"] != "value_error"
+        else f"{path}: {message}"
+    )
 
 
 SECTIONS: tuple[str, ...] = tuple(OracleConfig.model_fields)

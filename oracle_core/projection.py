@@ -6,13 +6,13 @@ Advisory only: nothing here decides an action (R41). How an event's impact comes
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from oracle_core.arrays import exact_sums, group_offsets
 from oracle_core.config import MacroConfig, OracleConfig, ProjectionConfig
 from oracle_core.enums import EventDuration, TrendDirection, codes
 from oracle_core.frames import ProjectionRows
@@ -173,8 +173,8 @@ def macro_outlook(
     half_lives = np.array([macro.half_life_days[d] for d in EventDuration])
     age = rows.age_days + horizon_days[rows.key]
     remaining = rows.impact * np.exp2(-age / half_lives[rows.duration])
-    favourable = _exact_sums(rows.key[rows.sign > 0], remaining[rows.sign > 0], keys)
-    unfavourable = _exact_sums(rows.key[rows.sign < 0], remaining[rows.sign < 0], keys)
+    favourable = _side(rows, remaining, 1, keys)
+    unfavourable = _side(rows, remaining, -1, keys)
     positive = favourable > config.majority_margin * unfavourable
     negative = unfavourable > config.majority_margin * favourable
     contested = (favourable > 0.0) & (unfavourable > 0.0)
@@ -189,14 +189,10 @@ def macro_outlook(
     )
 
 
-def _exact_sums(key: Int, values: Float, keys: int) -> Float:
-    order = np.argsort(key, kind="stable")
-    bounds = np.searchsorted(key[order], np.arange(keys + 1)).tolist()
-    ordered = values[order].tolist()
-    sums = np.zeros(keys)
-    for k in np.unique(key).tolist():
-        sums[k] = math.fsum(ordered[bounds[k] : bounds[k + 1]])
-    return sums
+def _side(rows: MacroRows, remaining: Float, sign: int, keys: int) -> Float:
+    chosen = np.flatnonzero(rows.sign == sign)
+    ordered = chosen[np.argsort(rows.key[chosen], kind="stable")]
+    return exact_sums(remaining[ordered], group_offsets(rows.key[ordered], keys))
 
 
 def no_macro_rows() -> MacroRows:
