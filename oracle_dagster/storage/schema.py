@@ -2,8 +2,8 @@
 
 Inputs are versioned and append-only: a revised or retracted input is a new version, and the version before is
 marked with the time from which it no longer holds (``superseded_known_at``) and the transaction that said so
-(``superseded_xid``). ``xid`` is the writing transaction, so that a cycle can be repeated with exactly the rows
-its first run could see. Result tables carry ``as_of`` (under the seed's name ``generated_at`` or
+(``superseded_xid``). ``xid`` is the writing transaction, so that a cycle can be repeated with exactly the
+rows its first run could see. Result tables carry ``as_of`` (under the seed's name ``generated_at`` or
 ``computed_at``) and no run id; run ids and durations live in ``run_log`` only.
 """
 
@@ -248,6 +248,12 @@ cycles = sa.Table(
     sa.Column("config_hash", sa.Text, nullable=False),
     sa.Column("code_version", sa.Text, nullable=False),
     sa.Column("library_set", pg.JSONB, nullable=False),
+    sa.Column("accuracy_as_of", TIME, comment="the cycle whose source accuracy was read"),
+    sa.Column(
+        "accuracy_config_version",
+        sa.Integer,
+        comment="its configuration; 0: none existed, null: not read yet",
+    ),
     sa.Column("first_run_at", TIME, nullable=False, server_default=_NOW),
     sa.PrimaryKeyConstraint("as_of", "config_version"),
     comment="One row per cycle: what it was and the settled transactions it read (pg_snapshot as text).",
@@ -260,9 +266,11 @@ cycle_keys = sa.Table(
     sa.Column("config_version", sa.Integer, nullable=False),
     sa.Column("entity_id", sa.Text, nullable=False),
     _window(),
+    sa.Column("signal_seq", sa.BigInteger),
     sa.Column("trend_seq", sa.BigInteger),
     sa.Column("projection_seq", sa.BigInteger),
     sa.Column("decision_seq", sa.BigInteger),
+    sa.Column("signals_skipped", sa.Integer, comment="signals left out for NaN or infinity"),
     sa.Column("standing_recommendation_id", pg.UUID),
     sa.PrimaryKeyConstraint("entity_id", "window", "as_of", "config_version"),
     comment="One row per key and cycle: the order of first writing, and the recommendation that stands.",
@@ -401,9 +409,7 @@ trend_history = sa.Table(
     _window(),
     *_trend_columns(),
     *_cycle_columns("generated_at"),
-    sa.Index(
-        "ix_trend_history_key", "entity_type", "entity_id", "window", sa.text("generated_at DESC")
-    ),
+    sa.Index("ix_trend_history_key", "entity_type", "entity_id", "window", sa.text("generated_at DESC")),
     comment="One row per entity, window and cycle: every trend, append-only.",
 )
 
@@ -447,6 +453,10 @@ trend_projections = sa.Table(
     sa.Column("diverges_from_current", sa.Boolean, nullable=False),
     sa.Column("low_confidence", sa.Boolean, nullable=False),
     sa.Column("momentum", sa.Double, nullable=False),
+    sa.Column("blended", sa.Double, nullable=False),
+    sa.Column("macro_signed", sa.Double, nullable=False),
+    sa.Column("macro_weight", sa.Double, nullable=False),
+    sa.Column("has_macro_events", sa.Boolean, nullable=False),
     *_cycle_columns("computed_at"),
     _one_of("projected_direction", _DIRECTIONS, "direction"),
     _unit("projected_strength"),
@@ -535,10 +545,11 @@ source_accuracy_history = sa.Table(
     "source_accuracy_history",
     metadata,
     sa.Column("as_of", TIME, nullable=False),
+    sa.Column("config_version", sa.Integer, nullable=False),
     sa.Column("source_id", sa.String(200), nullable=False),
     sa.Column("accuracy_ratio", sa.Double, nullable=False),
     sa.Column("sample_count", sa.Integer, nullable=False),
-    sa.PrimaryKeyConstraint("source_id", "as_of"),
+    sa.PrimaryKeyConstraint("source_id", "as_of", "config_version"),
     sa.Index("ix_source_accuracy_history_as_of", "as_of"),
     comment="One row per source and cycle.",
 )
@@ -564,7 +575,9 @@ agent_variants = sa.Table(
     "agent_variants",
     metadata,
     sa.Column("id", pg.UUID, primary_key=True, server_default=_UUID),
-    sa.Column("agent_id", pg.UUID, sa.ForeignKey("ai_agents.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column(
+        "agent_id", pg.UUID, sa.ForeignKey("ai_agents.id", ondelete="CASCADE"), nullable=False, index=True
+    ),
     sa.Column("is_active", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("model_name", sa.Text),
     sa.Column("timeout_s", sa.Double),
