@@ -291,6 +291,7 @@ class EligibilityConfig(Section):
     ev_threshold: float = Field(0.005, description="least expected edge, exclusive (R192)")
     ev_directional: bool = Field(True, description="gate on -EV for defer (C11)")
     ev_lookback_days: Positive = Field(250.0, description="history of forward returns (G26)")
+    ev_horizon_days: Positive = Field(7.0, description="horizon of a forward return (G26)")
     ev_min_returns: PositiveCount = Field(20, description="fewer: ev_unavailable (G26)")
 
     @model_validator(mode="after")

@@ -1,0 +1,299 @@
+"""What a trend allows: five gates, the action, the highest mode, the expected value (R81-R94, R191-R192).
+
+Whether the data behind it are good enough is not judged here, see :mod:`oracle_core.suppression`; sizes are
+in :mod:`oracle_core.sizing`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from oracle_core.arrays import divide, exact_sums, group_offsets
+from oracle_core.config import EligibilityConfig
+from oracle_core.enums import (
+    Action,
+    EvReason,
+    Mode,
+    RejectionReason,
+    SignalLayer,
+    TrendDirection,
+    codes,
+)
+from oracle_core.inputs import US_PER_DAY, BarRows, Bool, Columns, Float, Int
+from oracle_core.market import forward_returns
+from oracle_core.records import EligibilityResult, TrendSummary
+from oracle_core.sizing import compute_position_sizing
+
+ACTIONS: tuple[Action, ...] = tuple(Action)
+MODES: tuple[Mode, ...] = tuple(Mode)
+REJECTIONS: tuple[RejectionReason, ...] = tuple(RejectionReason)
+EV_REASONS: tuple[EvReason, ...] = tuple(EvReason)
+
+_DIRECTION, _ACTION, _MODE = codes(TrendDirection), codes(Action), codes(Mode)
+_SYNTHETIC = tuple(f"{layer}:" for layer in SignalLayer if layer is not SignalLayer.ENTITY)
+
+
+def failed_gates(
+    *,
+    direction: Int,
+    strength: Float,
+    confidence: Float,
+    contradiction: Float,
+    evidence: Int,
+    config: EligibilityConfig,
+) -> Bool:
+    """Check the five gates of every key, all of them (R81-R86); each threshold itself passes.
+
+    Args:
+        direction: codes of TrendDirection.
+        strength: in [0, 1].
+        confidence: in [0, 1].
+        contradiction: in [0, 1].
+        evidence: number of documents cited on both sides.
+        config: thresholds.
+
+    Returns:
+        One column per member of RejectionReason, true where the gate fails.
+
+    """
+    return np.column_stack(
+        (
+            confidence < config.min_confidence,
+            strength < config.min_trend_strength,
+            contradiction > config.max_contradiction,
+            evidence < config.min_evidence,
+            direction == _DIRECTION[TrendDirection.NEUTRAL],
+        )
+    )
+
+
+def actions(direction: Int, strength: Float, confidence: Float, config: EligibilityConfig) -> Int:
+    """Map every trend to an action, as codes of Action (R88-R90).
+
+    Mixed and neutral are observed whatever their strength; a strong direction is acted on or deferred; a weak
+    one is monitored if the confidence suffices, else observed.
+    """
+    sided = (direction == _DIRECTION[TrendDirection.POSITIVE]) | (
+        direction == _DIRECTION[TrendDirection.NEGATIVE]
+    )
+    strong = sided & (strength >= config.action_strength_threshold)
+    return np.select(
+        (
+            strong & (direction == _DIRECTION[TrendDirection.POSITIVE]),
+            strong,
+            sided & (confidence >= config.hold_confidence_threshold),
+        ),
+        (_ACTION[Action.ACT], _ACTION[Action.DEFER], _ACTION[Action.MONITOR]),
+        _ACTION[Action.OBSERVE],
+    ).astype(np.int64)
+
+
+def is_actionable(action: Int) -> Bool:
+    """Whether an action asks for a commitment: act and defer do."""
+    return np.isin(action, (_ACTION[Action.ACT], _ACTION[Action.DEFER]))
+
+
+def modes(
+    action: Int, confidence: Float, contradiction: Float, evidence: Int, config: EligibilityConfig
+) -> Int:
+    """Highest mode the signal quality allows, as codes of Mode (R91-R93); gates are not looked at."""
+    simulation = is_actionable(action) & (confidence >= config.paper_confidence_threshold)
+    production = (
+        is_actionable(action)
+        & (confidence >= config.live_confidence_threshold)
+        & (contradiction <= config.live_max_contradiction)
+        & (evidence >= config.live_min_evidence)
+    )
+    return np.select(
+        (production, simulation),
+        (_MODE[Mode.PRODUCTION_ELIGIBLE], _MODE[Mode.SIMULATION_ELIGIBLE]),
+        _MODE[Mode.INFORMATIONAL],
+    ).astype(np.int64)
+
+
+# -------------------------------------------------------------------------------------- expected value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeRows(Columns):
+    """Expected values, one row per key; NaN where unavailable.
+
+    ``edge`` is the expected value as seen by the action; ``failed`` has one column per member of EvReason.
+    """
+
+    expected_value: Float
+    r_up: Float
+    r_down: Float
+    edge: Float
+    failed: Bool
+
+
+class ExpectedValueRule(Protocol):
+    """Expected value of every key; the two sets of rules differ here (R129)."""
+
+    def __call__(
+        self, *, p_bull: Float, action: Int, r_up: Float, r_down: Float, config: EligibilityConfig
+    ) -> EdgeRows:
+        """Return one row per key."""
+        ...
+
+
+def no_expected_value(
+    *,
+    p_bull: Float,
+    action: Int,  # noqa: ARG001 - the same signature in both sets of rules
+    r_up: Float,  # noqa: ARG001
+    r_down: Float,  # noqa: ARG001
+    config: EligibilityConfig,  # noqa: ARG001
+) -> EdgeRows:
+    """No expected value and nothing that fails, heuristic."""
+    missing = np.full(len(p_bull), np.nan)
+    return EdgeRows(missing, missing, missing, missing, np.zeros((len(p_bull), len(EV_REASONS)), np.bool_))
+
+
+def expected_value(
+    *, p_bull: Float, action: Int, r_up: Float, r_down: Float, config: EligibilityConfig
+) -> EdgeRows:
+    """``p * R_up - (1 - p) * R_down`` of every key and its gate (R191, R192, C11), probabilistic.
+
+    The value is given for every action, the gate looks at act and defer only: the edge, +EV for act and -EV
+    for defer, must exceed the threshold.
+
+    Args:
+        p_bull: in [0, 1].
+        action: codes of Action.
+        r_up: mean rise as a fraction, >= 0, NaN where unavailable.
+        r_down: mean fall as a fraction, >= 0, NaN where unavailable.
+        config: threshold, and whether a deferral is judged on -EV.
+
+    """
+    value = p_bull * r_up - (1.0 - p_bull) * r_down
+    deferred = (action == _ACTION[Action.DEFER]) & config.ev_directional
+    edge = np.where(deferred, -value, value)
+    missing = np.isnan(value)
+    gated = is_actionable(action)
+    low = gated & ~missing & (edge <= config.ev_threshold)
+    return EdgeRows(value, r_up, r_down, edge, np.column_stack((low, gated & missing)))
+
+
+def mean_moves(bars: BarRows, entities: int, as_of_us: int, config: EligibilityConfig) -> tuple[Float, Float]:
+    """Mean rise and mean fall of every entity over the horizon (G26).
+
+    One forward return per bar, from the moment the bar is complete (the next midnight), for bars of the last
+    ``ev_lookback_days`` whose return is settled by ``as_of``.
+
+    Args:
+        bars: known at ``as_of``, any order.
+        entities: size of the entity table.
+        as_of_us: moment by which a return must be settled.
+        config: lookback, horizon and the least number of returns, zeros counted.
+
+    Returns:
+        ``(R_up, R_down)`` per entity as fractions >= 0; 0 without a move of that side, NaN where there are
+        too few returns.
+
+    """
+    recent = bars.take(bars.day * US_PER_DAY >= as_of_us - config.ev_lookback_days * US_PER_DAY)
+    horizon_us = round(config.ev_horizon_days * US_PER_DAY)
+    # All bars are passed on: the close known at a start may be older than the lookback.
+    moves = forward_returns(bars, recent.entity, (recent.day + 1) * US_PER_DAY, horizon_us, as_of_us)
+    order = np.argsort(recent.entity, kind="stable")
+    order = order[np.isfinite(moves[order])]
+    entity, moves = recent.entity[order], moves[order]
+    enough = np.bincount(entity, minlength=entities) >= config.ev_min_returns
+    means = []
+    for side in (moves > 0.0, moves < 0.0):
+        offsets = group_offsets(entity[side], entities)
+        count = np.diff(offsets).astype(np.float64)
+        means.append(np.where(enough, divide(exact_sums(np.abs(moves[side]), offsets), count), np.nan))
+    return means[0], means[1]
+
+
+# ------------------------------------------------------------------------------------------ single forms
+
+
+def evidence_count(summary: TrendSummary) -> int:
+    """Number of real documents cited on both sides (R94); synthetic ids corroborate nothing."""
+    cited = (*summary.top_supporting_evidence, *summary.top_opposing_evidence)
+    return sum(not name.startswith(_SYNTHETIC) for name in cited)
+
+
+def evaluate_eligibility(
+    summary: TrendSummary,
+    config: EligibilityConfig | None = None,
+    *,
+    r_up: float | None = None,
+    r_down: float | None = None,
+    rule: ExpectedValueRule = no_expected_value,
+) -> EligibilityResult:
+    """Gates, action, allowed mode and sizes of one trend (R81-R100, R191-R192).
+
+    Args:
+        summary: the trend; ``p_bull`` scales the allocation where it is given.
+        config: thresholds; the defaults where None.
+        r_up: mean rise, see :func:`mean_moves`; None where unavailable.
+        r_down: mean fall.
+        rule: :func:`no_expected_value` or :func:`expected_value`.
+
+    """
+    c = config or EligibilityConfig()
+    direction = np.array([_DIRECTION[summary.trend_direction]])
+    strength, confidence = np.array([summary.trend_strength]), np.array([summary.confidence])
+    contradiction = np.array([summary.contradiction_score])
+    count = evidence_count(summary)
+    evidence = np.array([count])
+    failed = failed_gates(
+        direction=direction,
+        strength=strength,
+        confidence=confidence,
+        contradiction=contradiction,
+        evidence=evidence,
+        config=c,
+    )[0]
+    action = actions(direction, strength, confidence, c)
+    edges = rule(
+        p_bull=_optional(summary.p_bull),
+        action=action,
+        r_up=_optional(r_up),
+        r_down=_optional(r_down),
+        config=c,
+    )
+    allowed = allowed_modes(
+        modes(action, confidence, contradiction, evidence, c), failed[None, :], edges.failed
+    )
+    return EligibilityResult(
+        eligible=not bool(failed.any()),
+        action=ACTIONS[int(action[0])],
+        mode=MODES[int(allowed[0])],
+        rejection_reasons=tuple(r for r, f in zip(REJECTIONS, failed.tolist(), strict=True) if f),
+        position_sizing=compute_position_sizing(
+            strength=summary.trend_strength,
+            confidence=summary.confidence,
+            contradiction=summary.contradiction_score,
+            evidence=count,
+            p_bull=summary.p_bull,
+            config=c,
+        ),
+        ev=_known(edges.expected_value),
+        r_up=_known(edges.r_up),
+        r_down=_known(edges.r_down),
+        ev_edge=_known(edges.edge),
+        ev_reasons=tuple(r for r, f in zip(EV_REASONS, edges.failed[0].tolist(), strict=True) if f),
+    )
+
+
+def allowed_modes(mode: Int, rejected: Bool, ev_failed: Bool) -> Int:
+    """Mode after gates and expected value, before suppression: any failure leaves informational (R87)."""
+    stopped = rejected.any(axis=1) | ev_failed.any(axis=1)
+    return np.where(stopped, _MODE[Mode.INFORMATIONAL], mode)
+
+
+def _optional(value: float | None) -> Float:
+    return np.array([np.nan if value is None else value])
+
+
+def _known(value: Float) -> float | None:
+    return None if bool(np.isnan(value[0])) else float(value[0])
