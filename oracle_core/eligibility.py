@@ -6,6 +6,7 @@ in :mod:`oracle_core.sizing`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -114,6 +115,17 @@ def modes(
     ).astype(np.int64)
 
 
+def any_of(reasons: Bool) -> Bool:
+    """Whether any reason holds, per row."""
+    result: Bool = np.count_nonzero(reasons, axis=1) > 0
+    return result
+
+
+def allowed_modes(mode: Int, rejected: Bool, ev_failed: Bool) -> Int:
+    """Mode after gates and expected value, before suppression: any failure leaves informational (R87)."""
+    return np.where(any_of(rejected) | any_of(ev_failed), _MODE[Mode.INFORMATIONAL], mode)
+
+
 # -------------------------------------------------------------------------------------- expected value
 
 
@@ -131,12 +143,14 @@ class EdgeRows(Columns):
     failed: Bool
 
 
+Moves = Callable[[], tuple[Float, Float]]
+"""Gives ``(R_up, R_down)`` per key when asked: fractions >= 0, NaN where there are too few returns."""
+
+
 class ExpectedValueRule(Protocol):
     """Expected value of every key; the two sets of rules differ here (R129)."""
 
-    def __call__(
-        self, *, p_bull: Float, action: Int, r_up: Float, r_down: Float, config: EligibilityConfig
-    ) -> EdgeRows:
+    def __call__(self, *, p_bull: Float, action: Int, moves: Moves, config: EligibilityConfig) -> EdgeRows:
         """Return one row per key."""
         ...
 
@@ -145,8 +159,7 @@ def no_expected_value(
     *,
     p_bull: Float,
     action: Int,  # noqa: ARG001 - the same signature in both sets of rules
-    r_up: Float,  # noqa: ARG001
-    r_down: Float,  # noqa: ARG001
+    moves: Moves,  # noqa: ARG001
     config: EligibilityConfig,  # noqa: ARG001
 ) -> EdgeRows:
     """No expected value and nothing that fails, heuristic."""
@@ -154,9 +167,7 @@ def no_expected_value(
     return EdgeRows(missing, missing, missing, missing, np.zeros((len(p_bull), len(EV_REASONS)), np.bool_))
 
 
-def expected_value(
-    *, p_bull: Float, action: Int, r_up: Float, r_down: Float, config: EligibilityConfig
-) -> EdgeRows:
+def expected_value(*, p_bull: Float, action: Int, moves: Moves, config: EligibilityConfig) -> EdgeRows:
     """``p * R_up - (1 - p) * R_down`` of every key and its gate (R191, R192, C11), probabilistic.
 
     The value is given for every action, the gate looks at act and defer only: the edge, +EV for act and -EV
@@ -165,11 +176,11 @@ def expected_value(
     Args:
         p_bull: in [0, 1].
         action: codes of Action.
-        r_up: mean rise as a fraction, >= 0, NaN where unavailable.
-        r_down: mean fall as a fraction, >= 0, NaN where unavailable.
+        moves: gives the mean rise and fall of every key.
         config: threshold, and whether a deferral is judged on -EV.
 
     """
+    r_up, r_down = moves()
     value = p_bull * r_up - (1.0 - p_bull) * r_down
     deferred = (action == _ACTION[Action.DEFER]) & config.ev_directional
     edge = np.where(deferred, -value, value)
@@ -215,10 +226,18 @@ def mean_moves(bars: BarRows, entities: int, as_of_us: int, config: EligibilityC
 # ------------------------------------------------------------------------------------------ single forms
 
 
+def evidence_sides(summary: TrendSummary) -> tuple[int, int]:
+    """Number of real documents cited on each side; synthetic ids corroborate nothing (decisions 2)."""
+    supporting, opposing = (
+        sum(not name.startswith(_SYNTHETIC) for name in cited)
+        for cited in (summary.top_supporting_evidence, summary.top_opposing_evidence)
+    )
+    return supporting, opposing
+
+
 def evidence_count(summary: TrendSummary) -> int:
-    """Number of real documents cited on both sides (R94); synthetic ids corroborate nothing."""
-    cited = (*summary.top_supporting_evidence, *summary.top_opposing_evidence)
-    return sum(not name.startswith(_SYNTHETIC) for name in cited)
+    """Number of real documents cited on both sides (R94)."""
+    return sum(evidence_sides(summary))
 
 
 def evaluate_eligibility(
@@ -257,8 +276,7 @@ def evaluate_eligibility(
     edges = rule(
         p_bull=_optional(summary.p_bull),
         action=action,
-        r_up=_optional(r_up),
-        r_down=_optional(r_down),
+        moves=lambda: (_optional(r_up), _optional(r_down)),
         config=c,
     )
     allowed = allowed_modes(
@@ -283,12 +301,6 @@ def evaluate_eligibility(
         ev_edge=_known(edges.edge),
         ev_reasons=tuple(r for r, f in zip(EV_REASONS, edges.failed[0].tolist(), strict=True) if f),
     )
-
-
-def allowed_modes(mode: Int, rejected: Bool, ev_failed: Bool) -> Int:
-    """Mode after gates and expected value, before suppression: any failure leaves informational (R87)."""
-    stopped = rejected.any(axis=1) | ev_failed.any(axis=1)
-    return np.where(stopped, _MODE[Mode.INFORMATIONAL], mode)
 
 
 def _optional(value: float | None) -> Float:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from oracle_core.arrays import exact_sums, group_offsets
+from oracle_core.arrays import exact_sums, group_offsets, ranges
 from oracle_core.config import MacroConfig, OracleConfig, ProjectionConfig
-from oracle_core.enums import EventDuration, TrendDirection, codes
-from oracle_core.frames import ProjectionRows
-from oracle_core.inputs import Bool, Columns, Float, HistoryRows, Int
+from oracle_core.enums import EventDuration, TrendDirection, Window, codes
+from oracle_core.frames import ProjectionFrame, ProjectionRows, TrendFrame
+from oracle_core.inputs import US_PER_DAY, Bool, Columns, CycleInputs, Float, HistoryRows, Int, Keys
+from oracle_core.macro import event_impacts, half_lives_days
 from oracle_core.records import TrendProjection, TrendSummary
+from oracle_core.windows import LOOKBACKS_US
+
+if TYPE_CHECKING:
+    from oracle_core.rules import RuleSet
 
 DIRECTIONS: tuple[TrendDirection, ...] = tuple(TrendDirection)
 _CODE = codes(TrendDirection)
@@ -170,9 +175,8 @@ def macro_outlook(
 
     """
     keys = len(horizon_days)
-    half_lives = np.array([macro.half_life_days[d] for d in EventDuration])
     age = rows.age_days + horizon_days[rows.key]
-    remaining = rows.impact * np.exp2(-age / half_lives[rows.duration])
+    remaining = rows.impact * np.exp2(-age / half_lives_days(rows.duration, macro))
     favourable = _side(rows, remaining, 1, keys)
     unfavourable = _side(rows, remaining, -1, keys)
     positive = favourable > config.majority_margin * unfavourable
@@ -195,10 +199,77 @@ def _side(rows: MacroRows, remaining: Float, sign: int, keys: int) -> Float:
     return exact_sums(remaining[ordered], group_offsets(rows.key[ordered], keys))
 
 
-def no_macro_rows() -> MacroRows:
-    """Events of a cycle whose macro layer is off."""
-    none = np.zeros(0, np.int64)
-    return MacroRows(none, none, np.zeros(0), none, np.zeros(0))
+def macro_rows(
+    inputs: CycleInputs, keys: Keys, as_of_us: int, config: OracleConfig, rules: RuleSet
+) -> MacroRows:
+    """Every known event with positive impact on a key's entity, whatever its age (decisions 4).
+
+    None with the macro layer off. An event that is known before it occurs has age 0.
+    """
+    impacts = event_impacts(inputs, np.unique(keys.entity), rules, config)
+    first = np.searchsorted(impacts.entity, keys.entity, side="left")
+    lengths = np.searchsorted(impacts.entity, keys.entity, side="right") - first
+    if not config.flags.macro_enabled:
+        lengths = np.zeros_like(lengths)
+    key, pair = ranges(first, lengths)
+    event = impacts.event[pair]
+    age_us = np.maximum(as_of_us - inputs.events.occurred_us[event], 0)
+    return MacroRows(
+        key=key,
+        sign=inputs.events.sign[event],
+        impact=impacts.impact[pair],
+        duration=inputs.events.duration[event],
+        age_days=age_us / US_PER_DAY,
+    )
+
+
+def project_trends(
+    trends: TrendFrame,
+    inputs: CycleInputs,
+    history: HistoryRows,
+    *,
+    as_of_us: int,
+    config: OracleConfig,
+    rules: RuleSet,
+) -> ProjectionFrame:
+    """Project every trend over its own window (R41, G35).
+
+    Args:
+        trends: one row per key.
+        inputs: already cut at ``as_of``.
+        history: earlier cycles of the keys, strictly before ``as_of``.
+        as_of_us: the cycle's moment.
+        config: the configuration.
+        rules: the set of rules of the mode.
+
+    """
+    keys, rows = trends.keys, trends.rows
+    outlook = macro_outlook(
+        macro_rows(inputs, keys, as_of_us, config, rules),
+        LOOKBACKS_US[keys.window] / US_PER_DAY,
+        config.projection,
+        config.macro,
+    )
+    signed = signed_strength(rows.direction, rows.strength)
+    projected = project(
+        direction=rows.direction,
+        strength=rows.strength,
+        confidence=rows.confidence,
+        momentum=rules.momentum(signed, history, rows.volatility, config.projection),
+        outlook=outlook,
+        config=config,
+    )
+    names = [window.value for window in Window]
+    factors = driving_factors(
+        projected,
+        outlook,
+        direction=rows.direction,
+        strength=rows.strength,
+        catalysts=trends.dominant_catalysts,
+        windows=[names[code] for code in keys.window.tolist()],
+        config=config.projection,
+    )
+    return ProjectionFrame(keys, projected, factors)
 
 
 def project(

@@ -5,6 +5,7 @@ What the trend itself says is not judged here, see :mod:`oracle_core.eligibility
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -13,7 +14,7 @@ from oracle_core.arrays import exact_means, group_offsets, runs
 from oracle_core.config import SuppressionConfig
 from oracle_core.enums import SuppressionReason
 from oracle_core.frames import QualityRows
-from oracle_core.inputs import US_PER_HOUR, Bool, DocumentRows, Float, Int, Keys
+from oracle_core.inputs import US_PER_HOUR, Bool, Columns, DocumentRows, Float, Int, Keys
 from oracle_core.records import DataQualityContext, SuppressionResult, TrendSummary
 from oracle_core.windows import members
 
@@ -21,6 +22,15 @@ REASONS: tuple[SuppressionReason, ...] = tuple(SuppressionReason)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 NO_TIME = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layers(Columns):
+    """Number of active signals per layer, macro signals that act through a modifier included."""
+
+    entity: Int
+    macro: Int
+    competitive: Int
 
 
 def quality_rows(keys: Keys, documents: DocumentRows, entities: int, as_of_us: int) -> QualityRows:
@@ -94,9 +104,7 @@ def data_quality_scores(quality: QualityRows, as_of_us: int, config: Suppression
 def suppressions(
     quality: QualityRows,
     scores: Float,
-    entity_signals: Int,
-    macro_signals: Int,
-    competitive_signals: Int,
+    layers: Layers,
     *,
     as_of_us: int,
     config: SuppressionConfig,
@@ -110,9 +118,7 @@ def suppressions(
     Args:
         quality: one row per key.
         scores: see :func:`data_quality_scores`.
-        entity_signals: active signals of the entity layer, one per key.
-        macro_signals: of the macro layer.
-        competitive_signals: of the competitive layer.
+        layers: active signals per layer, one row per key.
         as_of_us: time the age is measured at.
         config: thresholds.
 
@@ -121,6 +127,7 @@ def suppressions(
 
     """
     average = quality.average_extraction_confidence
+    no_entity, no_macro = layers.entity == 0, layers.macro == 0
     documents = quality.total > 0
     untrusted = (quality.valid > 0) & ~(average >= config.min_avg_extraction_confidence)
     undated = quality.newest_us == NO_TIME
@@ -134,8 +141,8 @@ def suppressions(
             failure_rate > config.max_extraction_failure_rate,
             quality.valid < config.min_valid_documents,
             (scores < config.min_data_quality_score) & ~untrusted,
-            (entity_signals == 0) & (macro_signals > 0),
-            (entity_signals == 0) & (macro_signals == 0) & (competitive_signals > 0),
+            no_entity & ~no_macro,
+            no_entity & no_macro & (layers.competitive > 0),
         )
     )
 
@@ -199,7 +206,7 @@ def evaluate_suppression(
     as_of_us = _microseconds(summary.generated_at)
     scores = data_quality_scores(quality, as_of_us, c)
     none = np.zeros(1, np.int64)
-    fired = suppressions(quality, scores, none, none, none, as_of_us=as_of_us, config=c)[0]
+    fired = suppressions(quality, scores, Layers(none, none, none), as_of_us=as_of_us, config=c)[0]
     reasons = tuple(reason for reason, fires in zip(REASONS, fired.tolist(), strict=True) if fires)
     return SuppressionResult(
         suppressed=len(reasons) > 0, reasons=reasons, data_quality_score=float(scores[0])
@@ -225,9 +232,7 @@ def _safety(entity: int, macro: int, competitive: int, reason: SuppressionReason
     fired = suppressions(
         QualityRows(zero, zero, zero, np.array([np.nan]), zero, zero),
         np.zeros(1),
-        np.array([entity]),
-        np.array([macro]),
-        np.array([competitive]),
+        Layers(np.array([entity]), np.array([macro]), np.array([competitive])),
         as_of_us=0,
         config=SuppressionConfig(),
     )
