@@ -1,0 +1,1 @@
+"""Alembic's environment and the revisions in ``versions``; run by ``migrate.py`` only."""
