@@ -385,7 +385,10 @@ class OracleConfig(Section):
         )
 
     def stored(self) -> dict[str, Any]:
-        """JSON object of ``risk_configs.config``: the flags at the top level (R136), sections beside them."""
+        """JSON object of ``risk_configs.config``: the flags at the top level (R136), sections beside them.
+
+        Implements: R136.
+        """
         values = self.model_dump(mode="json")
         flags = values.pop("flags")
         return {**flags, **values}
@@ -449,6 +452,8 @@ def parse_stored(stored: object) -> tuple[OracleConfig, list[str]]:
 
     Raises:
         ConfigError: not an object, unknown key, wrong type or range.
+
+    Implements: R133, R134.
 
     """
     if not isinstance(stored, Mapping):

@@ -76,6 +76,8 @@ def decide(
     Raises:
         ValueError: projections of other keys.
 
+    Implements: R64, R77, R80, R109.
+
     """
     keys = trends.keys
     other = projections.keys
@@ -182,6 +184,8 @@ def duplicates(action: Int, mode: Int, confidence: Float, standing: StandingRows
 
     Returns:
         False for a key without a standing recommendation.
+
+    Implements: R127.
 
     """
     key = standing.key

@@ -59,6 +59,8 @@ def failed_gates(
     Returns:
         One column per member of RejectionReason, true where the gate fails.
 
+    Implements: R81, R82, R83, R84, R85, R86.
+
     """
     return np.column_stack(
         (
@@ -76,6 +78,8 @@ def actions(direction: Int, strength: Float, confidence: Float, config: Eligibil
 
     Mixed and neutral are observed whatever their strength; a strong direction is acted on or deferred; a weak
     one is monitored if the confidence suffices, else observed.
+
+    Implements: R88, R89, R90.
     """
     sided = (direction == _DIRECTION[TrendDirection.POSITIVE]) | (
         direction == _DIRECTION[TrendDirection.NEGATIVE]
@@ -100,7 +104,10 @@ def is_actionable(action: Int) -> Bool:
 def modes(
     action: Int, confidence: Float, contradiction: Float, evidence: Int, config: EligibilityConfig
 ) -> Int:
-    """Highest mode the signal quality allows, as codes of Mode (R91-R93); gates are not looked at."""
+    """Highest mode the signal quality allows, as codes of Mode (R91-R93); gates are not looked at.
+
+    Implements: R91, R92, R93.
+    """
     simulation = is_actionable(action) & (confidence >= config.paper_confidence_threshold)
     production = (
         is_actionable(action)
@@ -122,7 +129,10 @@ def any_of(reasons: Bool) -> Bool:
 
 
 def allowed_modes(mode: Int, rejected: Bool, ev_failed: Bool) -> Int:
-    """Mode after gates and expected value, before suppression: any failure leaves informational (R87)."""
+    """Mode after gates and expected value, before suppression: any failure leaves informational (R87).
+
+    Implements: R87.
+    """
     return np.where(any_of(rejected) | any_of(ev_failed), _MODE[Mode.INFORMATIONAL], mode)
 
 
@@ -178,6 +188,8 @@ def expected_value(*, p_bull: Float, action: Int, moves: Moves, config: Eligibil
         action: codes of Action.
         moves: gives the mean rise and fall of every key.
         config: threshold, and whether a deferral is judged on -EV.
+
+    Implements: R191, R192.
 
     """
     r_up, r_down = moves()
@@ -236,7 +248,10 @@ def evidence_sides(summary: TrendSummary) -> tuple[int, int]:
 
 
 def evidence_count(summary: TrendSummary) -> int:
-    """Number of real documents cited on both sides (R94)."""
+    """Number of real documents cited on both sides (R94).
+
+    Implements: R94.
+    """
     return sum(evidence_sides(summary))
 
 

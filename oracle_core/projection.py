@@ -113,6 +113,8 @@ def simple_momentum(
     Returns:
         Momentum per key, in [-2, 2].
 
+    Implements: R42, R43.
+
     """
     previous = _newest_first(history, len(signed), 1)[:, 0]
     return np.where(np.isnan(previous), config.fallback_momentum * signed, signed - previous)
@@ -135,6 +137,8 @@ def ew_momentum(
 
     Returns:
         Momentum per key.
+
+    Implements: R190.
 
     """
     earlier = _newest_first(history, len(signed), config.ew_max_differences)
@@ -172,6 +176,8 @@ def macro_outlook(
 
     Returns:
         One row per key; ``signed`` in [-1, 1], 0 unless one side has the majority.
+
+    Implements: R46, R48, R49.
 
     """
     keys = len(horizon_days)
@@ -242,6 +248,8 @@ def project_trends(
         config: the configuration.
         rules: the set of rules of the mode.
 
+    Implements: R41, R63.
+
     """
     keys, rows = trends.keys, trends.rows
     outlook = macro_outlook(
@@ -295,6 +303,8 @@ def project(
 
     Returns:
         One row per key: strength and confidence in [0, 1], contribution in percent.
+
+    Implements: R44, R50, R53, R54, R55.
 
     """
     c = config.projection
@@ -361,6 +371,8 @@ def driving_factors(
 
     Returns:
         At least one factor per key.
+
+    Implements: R51, R52.
 
     """
     own = signed_strength(direction, strength) + config.momentum_weight * rows.momentum

@@ -44,7 +44,10 @@ class Record(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SignalWeight:
-    """Factors of a signal's weight and their product ``combined`` in [0, 100] (R178, G5)."""
+    """Factors of a signal's weight and their product ``combined`` in [0, 100] (R178, G5).
+
+    Implements: R6, R178.
+    """
 
     recency: float
     credibility: float
@@ -63,6 +66,8 @@ class WeightedSignal:
     """A document reference with its weight (R6, R179); the fields from ``layer`` on are not the seeds'.
 
     ``adaptive_half_life`` is in hours, ``sentiment_value`` in [-1, 1], ``impact_score`` in [0, 1].
+
+    Implements: R179.
     """
 
     document_id: str
@@ -127,6 +132,8 @@ class TrendSummary(Record):
     """The trend of one entity in one window (R185).
 
     The fields from ``p_bull`` to ``regime`` are None in heuristic mode.
+
+    Implements: R185.
     """
 
     entity_type: str = "entity"
@@ -189,7 +196,10 @@ class SuppressionResult(Record):
 
 
 class PositionSizing(Record):
-    """Sizes as shares of 1 (R100)."""
+    """Sizes as shares of 1 (R100).
+
+    Implements: R100.
+    """
 
     allocation_pct: Unit
     max_loss_pct: Unit
@@ -215,7 +225,10 @@ class EligibilityResult(Record):
 
 
 class Recommendation(Record):
-    """What should be done about one entity over one horizon (R66, R194)."""
+    """What should be done about one entity over one horizon (R66, R194).
+
+    Implements: R66, R194.
+    """
 
     id: str
     entity_id: str

@@ -26,6 +26,8 @@ def risk_scores(
     Returns:
         Values >= 0.
 
+    Implements: R119.
+
     """
     thin = np.select(
         (evidence < config.thin_evidence_below, evidence < config.modest_evidence_below),
@@ -42,7 +44,10 @@ def risk_scores(
 
 
 def risk_levels(scores: Float, config: RiskConfig) -> Int:
-    """Level of every score, as codes of RiskLevel; each cut belongs to the level above it (R120)."""
+    """Level of every score, as codes of RiskLevel; each cut belongs to the level above it (R120).
+
+    Implements: R120.
+    """
     cuts = np.array([config.moderate_from, config.high_from, config.very_high_from])
     return np.searchsorted(cuts, scores, side="right").astype(np.int64)
 
@@ -57,6 +62,8 @@ def citation_weights(position: Int, config: RiskConfig) -> Float:
 
     Returns:
         Values in (0, 1].
+
+    Implements: R123.
 
     """
     return 1.0 / (1.0 + config.evidence_weight_decay * position.astype(np.float64))

@@ -28,7 +28,10 @@ def full_allocation(p_bull: Float) -> Float:
 
 
 def conviction_allocation(p_bull: Float) -> Float:
-    """``max(p, 1 - p)`` in [0.5, 1], probabilistic (G28); 1 where the probability is missing."""
+    """``max(p, 1 - p)`` in [0.5, 1], probabilistic (G28); 1 where the probability is missing.
+
+    Implements: R196.
+    """
     return np.where(np.isnan(p_bull), 1.0, np.maximum(p_bull, 1.0 - p_bull))
 
 
@@ -57,6 +60,8 @@ def position_sizes(
 
     Returns:
         ``(allocation, loss limit)`` as shares of 1.
+
+    Implements: R95, R96, R97, R98, R99.
 
     """
     floor = config.strength_sizing_floor

@@ -49,6 +49,8 @@ def quality_rows(keys: Keys, documents: DocumentRows, entities: int, as_of_us: i
     Returns:
         One row per key.
 
+    Implements: R68.
+
     """
     rows = documents.take(np.lexsort((-documents.published_us, documents.entity)))
     owner, row = members(rows.entity, rows.published_us, entities, keys, as_of_us)
@@ -85,6 +87,8 @@ def data_quality_scores(quality: QualityRows, as_of_us: int, config: Suppression
 
     Returns:
         Values in [0, sum of the three weights].
+
+    Implements: R76.
 
     """
     average = np.nan_to_num(quality.average_extraction_confidence, nan=0.0)
@@ -124,6 +128,8 @@ def suppressions(
 
     Returns:
         One column per member of SuppressionReason, true where it fires.
+
+    Implements: R67, R69, R70, R71, R72, R73, R74, R75, R78, R79.
 
     """
     average = quality.average_extraction_confidence

@@ -83,6 +83,8 @@ def thesis_text(parts: ThesisParts, config: RiskConfig) -> str:
     Opening, catalysts, contradiction, projection, risks, evidence, action. Sentences without content are
     left out (R103-R106). The probabilistic sentence stands before the action (R195), suppression notes after
     it (R77, R78).
+
+    Implements: R101, R102, R103, R104, R105, R106, R107, R108.
     """
     opening = (
         f"{parts.entity_id} shows a {parts.direction} trend over the {parts.window} window "
@@ -124,7 +126,10 @@ def _projection_sentences(parts: ThesisParts, projection: ProjectionParts, confi
 
 
 def with_risk_prefix(thesis: str, risk: RiskLevel) -> str:
-    """Thesis as it is stored (R118)."""
+    """Thesis as it is stored (R118).
+
+    Implements: R118.
+    """
     return f"[risk:{risk}] {thesis}"
 
 
@@ -167,7 +172,10 @@ def no_words(view: ProbabilisticView | None, config: OracleConfig) -> list[str]:
 
 
 def probabilistic_sentences(view: ProbabilisticView | None, config: OracleConfig) -> list[str]:
-    """Say the probability, its entropy, the regime and the expected value (R195), probabilistic."""
+    """Say the probability, its entropy, the regime and the expected value (R195), probabilistic.
+
+    Implements: R195.
+    """
     if view is None:
         return []
     value = "unavailable" if view.expected_value is None else f"{view.expected_value:+.4f}"
