@@ -1,0 +1,156 @@
+"""How far the evidence disagrees, and where (R17-R24, R183).
+
+What a contradiction does to direction and confidence belongs in ``trend``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oracle_core.arrays import divide, exact_sums, group_codes, group_offsets, runs, string_codes
+from oracle_core.bayesian import entropy
+from oracle_core.inputs import Columns, Float, Int, Strings
+from oracle_core.records import CatalystEntry, ContradictionResult, DisagreementDetail, WeightedSignal
+
+if TYPE_CHECKING:
+    from oracle_core.rules import RuleSet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sides(Columns):
+    """Participating signals, sorted by group; ``weight`` is the effective weight, above 0 (R18).
+
+    ``name`` indexes the table of ids, ``catalyst`` that of catalysts (-1 for none); ``positive`` is 1 or 0.
+    """
+
+    group: Int
+    name: Int
+    catalyst: Int
+    positive: Int
+    weight: Float
+
+
+def participants(
+    group: Int, name: Int, catalyst: Int, sentiment: Float, weight: Float
+) -> Sides:
+    """Signals that take part: positive effective weight and a direction.
+
+    Args:
+        group: group of each signal, sorted.
+        name: code of its id.
+        catalyst: code of its catalyst, -1 for none.
+        sentiment: in [-1, 1].
+        weight: effective weight, combined weight times impact.
+
+    Implements: R18.
+
+    """
+    rows = Sides(group, name, catalyst, (sentiment > 0.0).astype(np.int64), weight)
+    return rows.take((weight > 0.0) & (sentiment != 0.0))
+
+
+def side_weights(sides: Sides, groups: int) -> tuple[Float, Float]:
+    """Effective weight of the positive and of the negative side of each group."""
+    offsets = group_offsets(sides.group, groups)
+    positive = exact_sums(np.where(sides.positive == 1, sides.weight, 0.0), offsets)
+    negative = exact_sums(np.where(sides.positive == 0, sides.weight, 0.0), offsets)
+    return positive, negative
+
+
+def minority_share(positive: Float, negative: Float) -> Float:
+    """``minority / total`` in [0, 0.5]; 0 when one-sided or empty.
+
+    Implements: R22, R23.
+    """
+    return divide(np.minimum(positive, negative), positive + negative)
+
+
+def disagreement_entropy(positive: Float, negative: Float) -> Float:
+    """Entropy of the positive share of the weight, in [0, 1]; 0 when one-sided or empty.
+
+    Implements: R183.
+    """
+    share = divide(np.minimum(positive, negative), positive + negative)
+    return entropy(share)
+
+
+def disagreements(sides: Sides, groups: int, names: Strings, catalysts: Strings) -> list[list[dict[str, Any]]]:
+    """Details of every group in which both sides are present, as stored in JSON.
+
+    One of dimension ``sentiment``, then one ``catalyst:<type>`` per catalyst that has both sides, by name.
+    Documents stand in the order of the rows.
+
+    Implements: R19, R20, R21.
+    """
+    result: list[list[dict[str, Any]]] = [[] for _ in range(groups)]
+    listed = names[sides.name].tolist()
+    _describe(result, sides, np.full(len(sides.group), -1, np.int64), listed, catalysts)
+    typed = sides.catalyst >= 0
+    rows = np.flatnonzero(typed)
+    rows = rows[np.lexsort((rows, sides.catalyst[rows], sides.group[rows]))]
+    sorted_sides = sides.take(rows)
+    _describe(result, sorted_sides, sorted_sides.catalyst, names[sorted_sides.name].tolist(), catalysts)
+    return result
+
+
+def _describe(
+    result: list[list[dict[str, Any]]], sides: Sides, dimension: Int, names: list[str], catalysts: Strings
+) -> None:
+    """Append the detail of every run of (group, dimension) that has both sides."""
+    first, offsets = runs(sides.group, dimension)
+    part = group_codes(offsets)
+    positives = np.bincount(part, weights=sides.positive, minlength=len(first)).astype(np.int64)
+    negatives = np.diff(offsets) - positives
+    split = np.flatnonzero((positives > 0) & (negatives > 0))
+    if len(split) == 0:
+        return
+    above = exact_sums(np.where(sides.positive == 1, sides.weight, 0.0), offsets)
+    below = exact_sums(np.where(sides.positive == 0, sides.weight, 0.0), offsets)
+    ratios = minority_share(above, below).tolist()
+    # Within a run the positive rows come first, each side in its own order.
+    order = np.lexsort((np.arange(len(part)), -sides.positive, part))
+    weights = sides.weight[order].tolist()
+    ordered = [names[row] for row in order.tolist()]
+    for run in split.tolist():
+        start, count = int(offsets[run]), int(positives[run])
+        middle, end = start + count, int(offsets[run + 1])
+        code = int(dimension[start])
+        title = "Sentiment" if code < 0 else f"Catalyst {catalysts[code]}"
+        result[int(sides.group[start])].append(
+            {
+                "dimension": "sentiment" if code < 0 else f"catalyst:{catalysts[code]}",
+                "description": (
+                    f"{title} split: {count} positive vs {end - middle} negative signals "
+                    f"(minority weight ratio {ratios[run]:.0%})"
+                ),
+                "positive": {"document_ids": ordered[start:middle], "weights": weights[start:middle]},
+                "negative": {"document_ids": ordered[middle:end], "weights": weights[middle:end]},
+            }
+        )
+
+
+def catalyst_entries(signals: Sequence[WeightedSignal]) -> list[CatalystEntry]:
+    """Entries of the signals that name a catalyst."""
+    return [
+        CatalystEntry(
+            document_id=s.document_id,
+            catalyst_type=s.catalyst_type,
+            sentiment_value=s.sentiment_value,
+            effective_weight=s.weight.combined * s.impact_score,
+        )
+        for s in signals
+        if s.catalyst_type is not None
+    ]
+
+
+def detect_contradictions(
+    signals: Sequence[WeightedSignal],
+    rules: RuleSet,
+    catalyst_entries: Sequence[CatalystEntry] | None = None,  # noqa: ARG001
+) -> ContradictionResult:
+    """PLACEHOLDER."""
+    raise NotImplementedError

@@ -1,0 +1,95 @@
+"""The two sets of rules, side by side: the only place where the pipeline mode is looked at (R128, R129).
+
+A stage of the cycle asks :func:`rules_for` once and hands the set down; the modules of the rules never import
+this one (except for its type), so a rule cannot look up the mode. Both functions of a field have the same
+signature. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oracle_core.bayesian import Mass, Posterior, no_posterior, posterior
+from oracle_core.competitive import attenuated_transfer, flat_reach, flat_transfer, graded_reach
+from oracle_core.config import (
+    CompetitiveConfig,
+    MacroConfig,
+    OracleConfig,
+    RegimeConfig,
+    ScoringConfig,
+    TrendConfig,
+)
+from oracle_core.contradiction import disagreement_entropy, minority_share
+from oracle_core.enums import PipelineMode
+from oracle_core.inputs import BarRows, Bool, Float, Int
+from oracle_core.macro import (
+    MacroIntegration,
+    additive_integration,
+    conditional_integration,
+    linear_impact,
+    multiplicative_impact,
+)
+from oracle_core.regime import Regimes, no_regimes, regimes
+from oracle_core.scoring import Evidence, Weights, score_heuristic, score_probabilistic
+from oracle_core.trend import (
+    Support,
+    heuristic_confidence,
+    heuristic_direction,
+    probabilistic_confidence,
+    probabilistic_direction,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """One function per rule that differs between the modes; all take and give columns."""
+
+    mode: PipelineMode
+    score_documents: Callable[[Evidence, ScoringConfig], Weights]
+    macro_impact: Callable[[Float, Float, MacroConfig], Float]
+    propagation_reach: Callable[[CompetitiveConfig], int]
+    propagate: Callable[[Float, Float, Int, CompetitiveConfig], Float]
+    integrate_macro: Callable[[Float, Float, Bool, MacroConfig], MacroIntegration]
+    contradiction_score: Callable[[Float, Float], Float]
+    posterior: Callable[[Mass], Posterior]
+    regimes: Callable[[BarRows, int, RegimeConfig], Regimes]
+    direction: Callable[[Float, Float, Posterior, Regimes, TrendConfig], Int]
+    trend_confidence: Callable[[Support, Float, Posterior, Regimes, TrendConfig], Float]
+
+
+HEURISTIC = RuleSet(
+    mode=PipelineMode.HEURISTIC,
+    score_documents=score_heuristic,
+    macro_impact=linear_impact,
+    propagation_reach=flat_reach,
+    propagate=flat_transfer,
+    integrate_macro=additive_integration,
+    contradiction_score=minority_share,
+    posterior=no_posterior,
+    regimes=no_regimes,
+    direction=heuristic_direction,
+    trend_confidence=heuristic_confidence,
+)
+
+PROBABILISTIC = RuleSet(
+    mode=PipelineMode.PROBABILISTIC,
+    score_documents=score_probabilistic,
+    macro_impact=multiplicative_impact,
+    propagation_reach=graded_reach,
+    propagate=attenuated_transfer,
+    integrate_macro=conditional_integration,
+    contradiction_score=disagreement_entropy,
+    posterior=posterior,
+    regimes=regimes,
+    direction=probabilistic_direction,
+    trend_confidence=probabilistic_confidence,
+)
+
+
+def rules_for(config: OracleConfig) -> RuleSet:
+    """Choose the set of rules of a configuration.
+
+    Implements: R129.
+    """
+    return {rules.mode: rules for rules in (HEURISTIC, PROBABILISTIC)}[config.pipeline_mode]

@@ -1,0 +1,418 @@
+"""Weights of single documents, in both modes, and the frame of all signals of a cycle (R170-R180, G1-G5).
+
+:func:`score_signals` puts the three layers together. How a layer of synthetic signals comes about belongs in
+``macro`` and ``competitive``, what signals add up to in ``trend``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import expit
+
+from oracle_core.arrays import concatenate, finite, merge_tables, string_codes
+from oracle_core.competitive import (
+    EntityLayer,
+    Relations,
+    competitor_signals,
+    pattern_signals,
+    patterns,
+    relations,
+)
+from oracle_core.config import OracleConfig, ScoringConfig
+from oracle_core.enums import SignalLayer, Window, codes
+from oracle_core.frames import SignalFrame, SignalRows
+from oracle_core.inputs import (
+    US_PER_HOUR,
+    Columns,
+    CycleInputs,
+    DocumentRows,
+    Float,
+    Int,
+    Keys,
+    Strings,
+)
+from oracle_core.macro import macro_names, macro_signals
+from oracle_core.market import MarketFigures, figures
+from oracle_core.records import SignalWeight
+from oracle_core.source_accuracy import factors_by_source
+from oracle_core.synthetic import SyntheticSignals
+from oracle_core.windows import members
+
+if TYPE_CHECKING:
+    from oracle_core.rules import RuleSet
+
+BASE_RATE_ALIASES: dict[str, str] = {"performance_report": "earnings"}
+"""Catalysts that share another one's base rate (C25)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence(Columns):
+    """What a document's weight depends on, one row per (key, document).
+
+    ``age_hours`` at least 0; ``half_life_hours`` the window's base half-life; ``credibility`` in [0, 1];
+    ``novelty`` in [0, 1], 0 where unknown; ``base_rate`` in (0, 1]; ``accuracy_factor`` in [0.5, 1.5];
+    ``market_ctx`` in [1, 1.45] (G5); ``regime_mult`` in [1, 2.5] (R177).
+    """
+
+    age_hours: Float
+    half_life_hours: Float
+    credibility: Float
+    novelty: Float
+    extraction_confidence: Float
+    impact: Float
+    base_rate: Float
+    accuracy_factor: Float
+    market_ctx: Float
+    regime_mult: Float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights(Columns):
+    """Factors of every weight and their product; NaN or 1 where the mode does not use a factor."""
+
+    recency: Float
+    novelty_bonus: Float
+    confidence_gate: Float
+    market_ctx_multiplier: Float
+    sigmoid_gate: Float
+    info_gain_factor: Float
+    source_accuracy_factor: Float
+    regime_multiplier: Float
+    adaptive_half_life_hours: Float
+    combined: Float
+
+
+def recency(age_hours: Float, half_life_hours: Float) -> Float:
+    """``2^(-age / half-life)`` in (0, 1]; a negative age counts as 0 (G1)."""
+    return np.exp2(-np.maximum(age_hours, 0.0) / half_life_hours)
+
+
+def novelty_bonus(novelty: Float, config: ScoringConfig) -> Float:
+    """``1 + weight * clamp(novelty)``; NaN (unknown) counts as 0 (G3)."""
+    return 1.0 + config.novelty_weight * np.clip(np.where(np.isnan(novelty), 0.0, novelty), 0.0, 1.0)
+
+
+def binary_gate(extraction_confidence: Float, config: ScoringConfig) -> Float:
+    """1 where the extraction confidence reaches the threshold, else 0 (G4)."""
+    return np.where(extraction_confidence >= config.binary_gate_threshold, 1.0, 0.0)
+
+
+def sigmoid_gate(extraction_confidence: Float, config: ScoringConfig) -> Float:
+    """``sigma(k * (x - midpoint))``: a smooth gate that is never quite 0 or 1 (C2).
+
+    Implements: R170.
+    """
+    return np.asarray(expit(config.sigmoid_steepness * (extraction_confidence - config.sigmoid_midpoint)))
+
+
+def base_rate(catalyst: str | None, config: ScoringConfig) -> float:
+    """Base rate of a catalyst; the default for none, an unknown one or a rate outside (0, 1].
+
+    Implements: R172.
+    """
+    name = BASE_RATE_ALIASES.get(catalyst, catalyst) if catalyst is not None else ""
+    rate = config.event_type_base_rates.get(name, config.default_base_rate)
+    return rate if 0.0 < rate <= 1.0 else config.default_base_rate
+
+
+def info_gain(rate: Float, config: ScoringConfig) -> Float:
+    """``1 + lambda * -log2(rate)``, clamped to [1, max]; an invalid rate counts as the default.
+
+    Implements: R171, R173.
+    """
+    valid = np.where((rate > 0.0) & (rate <= 1.0), rate, config.default_base_rate)
+    return np.clip(1.0 - config.info_gain_lambda * np.log2(valid), 1.0, config.info_gain_max)
+
+
+def adaptive_half_life(
+    base_hours: Float, impact: Float, gain: Float, market_ctx: Float, config: ScoringConfig
+) -> Float:
+    """Half-life in hours, longer for impact, surprise and market reaction; never below the base (G12).
+
+    Each beta is clamped to [0, its scale], so the factor lies in [1, 6] with the defaults.
+
+    Implements: R174.
+    """
+    beta_impact = config.adaptive_decay_impact_scale * np.clip(impact, 0.0, 1.0)
+    surprise = (gain - 1.0) / max(config.info_gain_max - 1.0, np.finfo(np.float64).tiny)
+    beta_surprise = config.adaptive_decay_surprise_scale * np.clip(surprise, 0.0, 1.0)
+    reaction = (market_ctx - 1.0) / max(3.0 * config.market_term_weight, np.finfo(np.float64).tiny)
+    beta_market = config.adaptive_decay_market_scale * np.clip(reaction, 0.0, 1.0)
+    return base_hours * (1.0 + beta_impact) * (1.0 + beta_surprise) * (1.0 + beta_market)
+
+
+def market_ctx_multiplier(figures: MarketFigures, config: ScoringConfig) -> Float:
+    """``1 + sum of three clamped market terms``, in [1, 1.45]; a missing term is 0 (G5)."""
+    terms = (
+        (figures.volatility_pct, config.volatility_scale_pct),
+        (figures.volume_change_pct, config.volume_scale_pct),
+        (figures.price_change_pct, config.price_scale_pct),
+    )
+    multiplier = np.ones(len(figures.volatility_pct))
+    for value, scale in terms:
+        share = np.clip(np.abs(value) / scale, 0.0, 1.0)
+        multiplier += config.market_term_weight * np.where(np.isnan(share), 0.0, share)
+    return multiplier
+
+
+def regime_multiplier(figures: MarketFigures, config: ScoringConfig) -> Float:
+    """``1 + w_r |z_r| + w_v |z_v|``, clamped to [1, max].
+
+    1 where the return's z-score does not exist (sigma 0, too few returns); a missing volume z-score is 0.
+
+    Implements: R175, R176, R177.
+    """
+    volume = np.where(np.isnan(figures.volume_z), 0.0, figures.volume_z)
+    raw = (
+        1.0
+        + config.regime_return_weight * np.abs(figures.return_z)
+        + config.regime_volume_weight * np.abs(volume)
+    )
+    return np.clip(np.where(np.isnan(figures.return_z), 1.0, raw), 1.0, config.regime_multiplier_max)
+
+
+def credibilities(
+    credibility: Float, source_type: Int, source_types: Strings, config: ScoringConfig
+) -> Float:
+    """The document's own credibility, else that of its source type, in [0, 1] (G2, decisions 1).
+
+    Args:
+        credibility: NaN where the document states none.
+        source_type: codes into ``source_types``, -1 where unknown.
+        source_types: names.
+        config: the defaults.
+
+    """
+    table = [config.credibility_by_source_type.get(name, config.default_credibility) for name in source_types]
+    usual = np.array([*table, config.default_credibility])[source_type]
+    return np.clip(np.where(np.isnan(credibility), usual, credibility), 0.0, 1.0)
+
+
+def score_heuristic(evidence: Evidence, config: ScoringConfig) -> Weights:
+    """Binary gate, fixed half-life, market context (G5)."""
+    one, unused = np.ones(len(evidence.impact)), np.full(len(evidence.impact), np.nan)
+    decay = recency(evidence.age_hours, evidence.half_life_hours)
+    bonus = novelty_bonus(evidence.novelty, config)
+    gate = binary_gate(evidence.extraction_confidence, config)
+    product = decay * evidence.credibility * bonus * gate * evidence.market_ctx
+    return Weights(
+        recency=decay,
+        novelty_bonus=bonus,
+        confidence_gate=gate,
+        market_ctx_multiplier=evidence.market_ctx,
+        sigmoid_gate=unused,
+        info_gain_factor=one,
+        source_accuracy_factor=one,
+        regime_multiplier=unused,
+        adaptive_half_life_hours=unused,
+        combined=layered(product, config.entity_layer_weight, config),
+    )
+
+
+def score_probabilistic(evidence: Evidence, config: ScoringConfig) -> Weights:
+    """Sigmoid gate, adaptive half-life, information gain, source accuracy, regime multiplier.
+
+    Implements: R168, R180.
+    """
+    one = np.ones(len(evidence.impact))
+    gain = info_gain(evidence.base_rate, config)
+    half_life = adaptive_half_life(
+        evidence.half_life_hours, evidence.impact, gain, evidence.market_ctx, config
+    )
+    decay = recency(evidence.age_hours, half_life)
+    bonus = novelty_bonus(evidence.novelty, config)
+    gate = sigmoid_gate(evidence.extraction_confidence, config)
+    product = (
+        decay * evidence.credibility * evidence.accuracy_factor * bonus * gate * gain * evidence.regime_mult
+    )
+    return Weights(
+        recency=decay,
+        novelty_bonus=bonus,
+        confidence_gate=one,
+        market_ctx_multiplier=one,
+        sigmoid_gate=gate,
+        info_gain_factor=gain,
+        source_accuracy_factor=evidence.accuracy_factor,
+        regime_multiplier=evidence.regime_mult,
+        adaptive_half_life_hours=half_life,
+        combined=layered(product, config.entity_layer_weight, config),
+    )
+
+
+def layered(product: Float, layer_weight: float, config: ScoringConfig) -> Float:
+    """Product of the factors times the layer weight, clamped to [0, max]; NaN and infinity stay visible.
+
+    Implements: R5.
+    """
+    weighted = product * layer_weight
+    return np.where(np.isfinite(weighted), np.clip(weighted, 0.0, config.max_combined), weighted)
+
+
+def score_signals(
+    inputs: CycleInputs, keys: Keys, as_of_us: int, config: OracleConfig, rules: RuleSet
+) -> SignalFrame:
+    """Weigh every signal of every key, the enabled layers merged.
+
+    A document counts for a key when it is valid, known and inside the window. One whose gate is 0 stays in the
+    list with weight 0. One with NaN or infinity in what its weight needs is skipped and counted.
+
+    Args:
+        inputs: what is known; cut at ``as_of_us`` here.
+        keys: the (entity, window) pairs asked for.
+        as_of_us: the moment looked at.
+        config: the configuration.
+        rules: the set of rules of the mode.
+
+    Implements: R3, R4, R6.
+
+    """
+    known = inputs.known_at(as_of_us)
+    documents = valid_documents(known.documents)
+    related = relations(known.edges, keys.entity, max(1, rules.propagation_reach(config.competitive)))
+    scope = _scope(keys, related) if config.flags.competitive_enabled else keys
+    scored, skipped = _entity_rows(known, documents, scope, as_of_us, config, rules)
+    parts, names = [], []
+    if config.flags.macro_enabled:
+        parts.append(macro_signals(known, keys, as_of_us, config, rules))
+        names.append(macro_names(known.event_ids.tolist()))
+    if config.flags.competitive_enabled:
+        for signals, labels in _competitive(known, documents, keys, scope, scored, related, as_of_us, config, rules):
+            parts.append(signals)
+            names.append(labels)
+    own = scored if scope is keys else scored.take(scored.key < len(keys))
+    rows, ids = _merge(own, known.document_ids, parts, names, config)
+    return SignalFrame(
+        keys=keys,
+        ids=ids,
+        sources=known.sources,
+        source_types=known.source_types,
+        catalysts=known.catalysts,
+        risk_labels=known.risk_labels,
+        rows=rows,
+        skipped=skipped[: len(keys)],
+    )
+
+
+def valid_documents(documents: DocumentRows) -> DocumentRows:
+    """Documents with an impact whose extraction did not fail: by entity, newest first, then by id."""
+    rows = documents.take(documents.has_impact & ~documents.failed)
+    return rows.take(np.lexsort((rows.document, -rows.published_us, rows.entity)))
+
+
+def _scope(keys: Keys, related: Relations) -> Keys:
+    """The keys asked for, then those of related entities in the same windows."""
+    count = len(Window)
+    asked = keys.entity * count + keys.window
+    windows = np.zeros((int(max(keys.entity.max(initial=-1), related.source.max(initial=-1))) + 1, count), np.bool_)
+    windows[keys.entity, keys.window] = True
+    row, window = np.nonzero(windows[related.source])
+    others = np.setdiff1d(related.target[row] * count + window, asked)
+    return Keys(np.append(keys.entity, others // count), np.append(keys.window, others % count))
+
+
+def _entity_rows(
+    known: CycleInputs,
+    documents: DocumentRows,
+    scope: Keys,
+    as_of_us: int,
+    config: OracleConfig,
+    rules: RuleSet,
+) -> tuple[SignalRows, Int]:
+    """Weigh the documents of every key in scope; also how many were skipped per key."""
+    entities = len(known.entities)
+    key, member = members(documents.entity, documents.published_us, entities, scope, as_of_us)
+    rows = documents.take(member)
+    moves = figures(known.bars, entities, config.scoring.volatility_period_days)
+    half_lives = np.array([config.scoring.half_life_hours[window] for window in Window])
+    rates = [base_rate(name, config.scoring) for name in known.catalysts.tolist()]
+    rates.append(base_rate(None, config.scoring))
+    factors = factors_by_source(known.accuracy, len(known.sources), config.accuracy)
+    evidence = Evidence(
+        age_hours=(as_of_us - rows.published_us) / US_PER_HOUR,
+        half_life_hours=half_lives[scope.window[key]],
+        credibility=credibilities(rows.credibility, rows.source_type, known.source_types, config.scoring),
+        novelty=rows.novelty,
+        extraction_confidence=rows.extraction_confidence,
+        impact=rows.impact,
+        base_rate=np.array(rates)[rows.catalyst],
+        accuracy_factor=factors[rows.source],
+        market_ctx=market_ctx_multiplier(moves, config.scoring)[rows.entity],
+        regime_mult=regime_multiplier(moves, config.scoring)[rows.entity],
+    )
+    weights = rules.score_documents(evidence, config.scoring)
+    good = finite(rows.sentiment, rows.impact, rows.extraction_confidence, weights.combined)
+    good &= ~np.isinf(rows.credibility) & ~np.isinf(rows.novelty)
+    scored = SignalRows(
+        key=key,
+        signal=rows.document,
+        layer=np.full(len(key), codes(SignalLayer)[SignalLayer.ENTITY], np.int64),
+        source=rows.source,
+        source_type=rows.source_type,
+        catalyst=rows.catalyst,
+        published_us=rows.published_us,
+        sentiment=rows.sentiment,
+        impact=rows.impact,
+        extraction_confidence=rows.extraction_confidence,
+        recency=weights.recency,
+        credibility=evidence.credibility,
+        novelty_bonus=weights.novelty_bonus,
+        confidence_gate=weights.confidence_gate,
+        market_ctx_multiplier=weights.market_ctx_multiplier,
+        sigmoid_gate=weights.sigmoid_gate,
+        info_gain_factor=weights.info_gain_factor,
+        source_accuracy_factor=weights.source_accuracy_factor,
+        regime_multiplier=weights.regime_multiplier,
+        adaptive_half_life_hours=weights.adaptive_half_life_hours,
+        layer_weight=np.full(len(key), config.scoring.entity_layer_weight),
+        combined=weights.combined,
+        risks=rows.risks,
+    )
+    skipped = np.bincount(key[~good], minlength=len(scope))
+    return scored if bool(good.all()) else scored.take(good), skipped
+
+
+def _competitive(
+    known: CycleInputs,
+    documents: DocumentRows,
+    keys: Keys,
+    scope: Keys,
+    scored: SignalRows,
+    related: Relations,
+    as_of_us: int,
+    config: OracleConfig,
+    rules: RuleSet,
+) -> list[tuple[SyntheticSignals, list[str]]]:
+    """Both kinds of competitive signals with their names."""
+    layer = EntityLayer.of(scope, scored)
+    entities, catalysts = known.entities, known.catalysts
+    windows = [window.value for window in Window]
+    passed, sources = competitor_signals(keys, layer, related, config, rules)
+    history = patterns(known, documents, keys.entity, as_of_us, config.competitive)
+    repeated, seen = pattern_signals(keys, layer, related, history, as_of_us, config.competitive)
+    return [
+        (passed, [f"competitor:{entities[e]}:{windows[w]}" for e, w in sources]),
+        (repeated, [f"pattern:{entities[e]}:{catalysts[c]}:{windows[w]}" for e, c, w in seen]),
+    ]
+
+
+def _merge(
+    own: SignalRows,
+    document_ids: Strings,
+    parts: list[SyntheticSignals],
+    names: list[list[str]],
+    config: OracleConfig,
+) -> tuple[SignalRows, Strings]:
+    """Join documents and synthetic signals under one table of ids: by key, newest first, then by id."""
+    extra, places = string_codes([name for listed in names for name in listed])
+    ids, document_code, extra_code = merge_tables(document_ids, extra)
+    stacked = [replace(own, signal=document_code[own.signal])]
+    first = 0
+    for part, listed in zip(parts, names, strict=True):
+        code = extra_code[places[first : first + len(listed)]]
+        stacked.append(part.rows(code, config.scoring.max_combined))
+        first += len(listed)
+    rows = concatenate(stacked)
+    return rows.take(np.lexsort((rows.signal, -rows.published_us, rows.key))), ids

@@ -1,0 +1,366 @@
+"""From the signals of a key to its trend: average, direction, confidence, catalysts and risks (R8-R40, R181-R184).
+
+Weights come from ``scoring``, the score of a contradiction from ``contradiction``, the order of the evidence
+from ``evidence``, the posterior from ``bayesian``; here they become one row per key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oracle_core.arrays import divide, exact_means, exact_sums, group_codes, group_max, group_offsets, runs
+from oracle_core.bayesian import Posterior, evidence_mass
+from oracle_core.config import OracleConfig, TrendConfig
+from oracle_core.contradiction import disagreement_entropy, disagreements, participants, side_weights
+from oracle_core.enums import EvidenceRole, SignalLayer, TrendDirection, codes
+from oracle_core.evidence import ROLES, Candidates, rank
+from oracle_core.frames import EvidenceRows, SignalFrame, SignalRows, TrendFrame, TrendRows
+from oracle_core.inputs import Bool, Columns, CycleInputs, Float, Int, Strings
+from oracle_core.market import market_context
+from oracle_core.regime import Regimes
+
+if TYPE_CHECKING:
+    from oracle_core.rules import RuleSet
+
+DIRECTIONS = codes(TrendDirection)
+_LAYERS = codes(SignalLayer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Support(Columns):
+    """What the heuristic confidence looks at, one row per key, over the active signals.
+
+    ``active`` counts all, ``unique_sources`` distinct real documents (R30), ``average_credibility`` is in
+    [0, 1] (R32), ``agreement`` the raw majority share of the directional ones, 0 without any (R33, G10).
+    """
+
+    active: Int
+    unique_sources: Int
+    average_credibility: Float
+    agreement: Float
+
+
+def weighted_averages(weight: Float, impact: Float, sentiment: Float, offsets: Int) -> Float:
+    """``sum(w * impact * s) / sum(w)`` of each group, in [-1, 1]; 0 where there is no weight (G6).
+
+    The sums are exact, so the sign of the result is.
+
+    Implements: R16.
+    """
+    return np.clip(
+        divide(exact_sums(weight * impact * sentiment, offsets), exact_sums(weight, offsets)), -1.0, 1.0
+    )
+
+
+def heuristic_direction(
+    average: Float,
+    contradiction: Float,
+    posterior: Posterior,  # noqa: ARG001 - the same signature in both sets of rules
+    regimes: Regimes,  # noqa: ARG001
+    config: TrendConfig,
+) -> Int:
+    """Mixed, positive, negative, neutral: the first rule that holds wins.
+
+    Args:
+        average: weighted average in [-1, 1].
+        contradiction: score in [0, 0.5].
+        posterior: not used.
+        regimes: not used.
+        config: the thresholds.
+
+    Returns:
+        Codes of TrendDirection.
+
+    Implements: R8, R9, R10, R11, R12, R14.
+
+    """
+    mixed = (contradiction > config.mixed_threshold) & (np.abs(average) < config.mixed_sentiment_bound)
+    return np.select(
+        [mixed, average >= config.positive_threshold, average <= config.negative_threshold],
+        [
+            DIRECTIONS[TrendDirection.MIXED],
+            DIRECTIONS[TrendDirection.POSITIVE],
+            DIRECTIONS[TrendDirection.NEGATIVE],
+        ],
+        DIRECTIONS[TrendDirection.NEUTRAL],
+    ).astype(np.int64)
+
+
+def probabilistic_direction(
+    average: Float,  # noqa: ARG001 - the same signature in both sets of rules
+    contradiction: Float,  # noqa: ARG001
+    posterior: Posterior,
+    regimes: Regimes,
+    config: TrendConfig,
+) -> Int:
+    """Neutral without directional evidence, mixed by entropy, then by probability beyond the regime's threshold.
+
+    Implements: R181, R182.
+    """
+    return np.select(
+        [
+            posterior.mass == 0.0,
+            posterior.entropy > config.entropy_mixed_threshold,
+            posterior.p_bull > 0.5 + regimes.threshold,
+            posterior.p_bull < 0.5 - regimes.threshold,
+        ],
+        [
+            DIRECTIONS[TrendDirection.NEUTRAL],
+            DIRECTIONS[TrendDirection.MIXED],
+            DIRECTIONS[TrendDirection.POSITIVE],
+            DIRECTIONS[TrendDirection.NEGATIVE],
+        ],
+        DIRECTIONS[TrendDirection.NEUTRAL],
+    ).astype(np.int64)
+
+
+def count_factor(unique_sources: Int, config: TrendConfig) -> Float:
+    """``min(n / 15, 0.8)``.
+
+    Implements: R31.
+    """
+    return np.minimum(unique_sources / config.confidence_count_divisor, config.confidence_count_cap)
+
+
+def agreement_dampener(unique_sources: Int, config: TrendConfig) -> Float:
+    """``min(1, log2(n + 1) / log2(8))``.
+
+    Implements: R34.
+    """
+    return np.minimum(1.0, np.log2(unique_sources + 1.0) / np.log2(config.confidence_dampener_base))
+
+
+def heuristic_confidence(
+    support: Support,
+    contradiction: Float,
+    posterior: Posterior,  # noqa: ARG001 - the same signature in both sets of rules
+    regimes: Regimes,  # noqa: ARG001
+    config: TrendConfig,
+) -> Float:
+    """``.3 count + .3 credibility + .4 agreement - .4 contradiction``, clamped to [0, 1]; 0 without signals.
+
+    Implements: R35, R36, R37, R38.
+    """
+    dampened = support.agreement * agreement_dampener(support.unique_sources, config)
+    raw = (
+        config.confidence_count_weight * count_factor(support.unique_sources, config)
+        + config.confidence_credibility_weight * support.average_credibility
+        + config.confidence_agreement_weight * dampened
+        - config.confidence_contradiction_penalty * contradiction
+    )
+    return np.where(support.active > 0, np.clip(raw, 0.0, 1.0), 0.0)
+
+
+def probabilistic_confidence(
+    support: Support,  # noqa: ARG001 - the same signature in both sets of rules
+    contradiction: Float,
+    posterior: Posterior,
+    regimes: Regimes,
+    config: TrendConfig,  # noqa: ARG001
+) -> Float:
+    """The posterior's confidence less the regime's share of the contradiction, clamped to [0, 1] (G17).
+
+    Implements: R184.
+    """
+    return np.clip(posterior.bayesian_confidence - regimes.penalty * contradiction, 0.0, 1.0)
+
+
+def strengths(average: Float, modifier: Float) -> Float:
+    """``min(1, |clamp(average * m, -2, 2)|)``; the modifier is 1 in heuristic mode (C42, G8, G16).
+
+    Implements: R15.
+    """
+    return np.minimum(1.0, np.abs(np.clip(average * modifier, -2.0, 2.0)))
+
+
+def support_of(rows: SignalRows, is_document: Bool, offsets: Int) -> Support:
+    """Count and average the active signals of each key.
+
+    Implements: R30, R32, R33.
+    """
+    groups = len(offsets) - 1
+    group = group_codes(offsets)
+    documents = np.flatnonzero(is_document)
+    span = int(rows.signal.max(initial=0)) + 1
+    distinct = np.unique(group[documents] * span + rows.signal[documents])
+    positive = np.bincount(group[rows.sentiment > 0.0], minlength=groups)
+    negative = np.bincount(group[rows.sentiment < 0.0], minlength=groups)
+    return Support(
+        active=np.diff(offsets),
+        unique_sources=np.bincount(distinct // span, minlength=groups),
+        average_credibility=exact_means(rows.credibility, offsets),
+        agreement=divide(
+            np.maximum(positive, negative).astype(np.float64), (positive + negative).astype(np.float64)
+        ),
+    )
+
+
+def top_labels(group: Int, label: Int, weight: Float, table: Strings, groups: int, limit: int) -> list[list[str]]:
+    """Labels of each group by their summed effective weight, ties by name, without those of no weight (G11).
+
+    Args:
+        group: group of each row, any order.
+        label: code into ``table``; codes below 0 are left out.
+        weight: effective weight.
+        table: sorted names.
+        groups: number of groups.
+        limit: labels kept.
+
+    """
+    counted = np.flatnonzero((label >= 0) & (weight > 0.0))
+    order = counted[np.lexsort((label[counted], group[counted]))]
+    first, offsets = runs(group[order], label[order])
+    total = exact_sums(weight[order], offsets)
+    owner, name = group[order][first], label[order][first]
+    best = np.lexsort((name, -total, owner))
+    bounds = group_offsets(owner, groups)
+    rank_in_group = np.arange(len(best)) - bounds[:-1][owner[best]]
+    best = best[rank_in_group < limit]
+    names = table[name[best]].tolist()
+    ends = group_offsets(owner[best], groups).tolist()
+    return [names[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+
+def assemble_trends(
+    signals: SignalFrame, inputs: CycleInputs, as_of_us: int, config: OracleConfig, rules: RuleSet
+) -> TrendFrame:
+    """Assemble the trend of every key.
+
+    Args:
+        signals: the signals of every key.
+        inputs: bars for the market context and the regimes; cut at ``as_of_us`` here.
+        as_of_us: the moment looked at.
+        config: the configuration.
+        rules: the set of rules of the mode.
+
+    Returns:
+        One row per key, in key order, also for keys without a signal.
+
+    Implements: R2, R29.
+
+    """
+    keys, count = signals.keys, len(signals.keys)
+    bars, entities = inputs.known_at(as_of_us).bars, len(inputs.entities)
+    regimes = rules.regimes(bars, entities, config.regime).take(keys.entity)
+    context = market_context(bars, entities, config.scoring.volatility_period_days).take(keys.entity)
+    every = signals.rows.take(signals.rows.combined > 0.0)
+    layers = _layer_counts(every, count)
+    rows, modifier = _integrate(every, layers, count, config, rules)
+    offsets = group_offsets(rows.key, count)
+    is_entity = rows.layer == _LAYERS[SignalLayer.ENTITY]
+    average = weighted_averages(rows.combined, rows.impact, rows.sentiment, offsets)
+    effective = rows.combined * rows.impact
+    sides = participants(rows.key, rows.signal, rows.catalyst, rows.sentiment, effective)
+    weights = side_weights(sides, count)
+    contradiction = rules.contradiction_score(*weights)
+    mass = evidence_mass(np.where(is_entity, effective * modifier[rows.key], effective), rows.sentiment, offsets)
+    posterior = rules.posterior(mass)
+    support = support_of(rows, is_entity, offsets)
+    evidence = rank(
+        Candidates(
+            group=rows.key,
+            signal=rows.signal,
+            is_document=is_entity,
+            weight=rows.combined,
+            top_weight=group_max(rows.combined, offsets)[rows.key],
+            impact=rows.impact,
+            recency=rows.recency,
+            extraction_confidence=rows.extraction_confidence,
+            sentiment=rows.sentiment,
+        ),
+        config.trend,
+    )
+    supporting = _cited(evidence, EvidenceRole.SUPPORTING, signals.ids, count)
+    opposing = _cited(evidence, EvidenceRole.OPPOSING, signals.ids, count)
+    real = [
+        np.bincount(evidence.key[evidence.is_document & (evidence.role == code)], minlength=count)
+        for code in (ROLES[EvidenceRole.SUPPORTING], ROLES[EvidenceRole.OPPOSING])
+    ]
+    result = TrendRows(
+        direction=rules.direction(average, contradiction, posterior, regimes, config.trend),
+        strength=strengths(average, modifier),
+        average=average,
+        confidence=rules.trend_confidence(support, contradiction, posterior, regimes, config.trend),
+        contradiction=contradiction,
+        evidence_count=real[0] + real[1],
+        supporting_count=real[0],
+        opposing_count=real[1],
+        entity_signals=layers[_LAYERS[SignalLayer.ENTITY]],
+        macro_signals=layers[_LAYERS[SignalLayer.MACRO]],
+        competitive_signals=layers[_LAYERS[SignalLayer.COMPETITOR]] + layers[_LAYERS[SignalLayer.PATTERN]],
+        unique_sources=support.unique_sources,
+        average_credibility=support.average_credibility,
+        agreement=support.agreement,
+        volatility=context.volatility,
+        volume_change_pct=context.volume_change_pct,
+        price_change_pct=context.price_change_pct,
+        p_bull=posterior.p_bull,
+        alpha=posterior.alpha,
+        beta=posterior.beta,
+        log_likelihood=posterior.log_likelihood,
+        bayesian_confidence=posterior.bayesian_confidence,
+        entropy=posterior.entropy,
+        regime=regimes.regime,
+        regime_volatility_ratio=regimes.volatility_ratio,
+        contradiction_entropy=_beside(posterior, disagreement_entropy(*weights)),
+        macro_modifier=_beside(posterior, modifier),
+    )
+    directional = np.where(rows.sentiment != 0.0, effective, 0.0)
+    risk_rows = np.repeat(np.arange(len(rows.key)), rows.risks.lengths())
+    return TrendFrame(
+        keys=keys,
+        rows=result,
+        supporting=supporting,
+        opposing=opposing,
+        disagreements=disagreements(sides, count, signals.ids, signals.catalysts),
+        dominant_catalysts=top_labels(
+            rows.key, rows.catalyst, directional, signals.catalysts, count, config.trend.max_catalysts
+        ),
+        material_risks=top_labels(
+            rows.key[risk_rows],
+            rows.risks.codes,
+            effective[risk_rows],
+            signals.risk_labels,
+            count,
+            config.trend.max_risks,
+        ),
+        evidence=evidence,
+        ids=signals.ids,
+    )
+
+
+def _beside(posterior: Posterior, values: Float) -> Float:
+    """Values that are stored beside a posterior: NaN where there is none."""
+    return np.where(np.isnan(posterior.p_bull), np.nan, values)
+
+
+def _layer_counts(rows: SignalRows, keys: int) -> Int:
+    """Active signals of each key: one row per layer code."""
+    cells = np.bincount(rows.key * len(SignalLayer) + rows.layer, minlength=keys * len(SignalLayer))
+    return cells.reshape(keys, len(SignalLayer)).T
+
+
+def _integrate(
+    rows: SignalRows, layers: Int, keys: int, config: OracleConfig, rules: RuleSet
+) -> tuple[SignalRows, Float]:
+    """Let the mode's rule place the macro layer: the merged list, and the modifier of each key."""
+    averages = []
+    for layer in (SignalLayer.ENTITY, SignalLayer.MACRO):
+        part = rows.take(rows.layer == _LAYERS[layer])
+        offsets = group_offsets(part.key, keys)
+        averages.append(weighted_averages(part.combined, part.impact, part.sentiment, offsets))
+    both = (layers[_LAYERS[SignalLayer.ENTITY]] > 0) & (layers[_LAYERS[SignalLayer.MACRO]] > 0)
+    found = rules.integrate_macro(averages[0], averages[1], both, config.macro)
+    gone = found.removed[rows.key] & (rows.layer == _LAYERS[SignalLayer.MACRO])
+    return rows.take(~gone), found.modifier
+
+
+def _cited(evidence: EvidenceRows, role: EvidenceRole, ids: Strings, keys: int) -> list[list[str]]:
+    """Ids of one side of every key, best first."""
+    mine = evidence.role == ROLES[role]
+    names = ids[evidence.signal[mine]].tolist()
+    ends = group_offsets(evidence.key[mine], keys).tolist()
+    return [names[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
