@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SURVIVORS = ROOT / "tests" / "mutants_survivors.toml"
 LEAST_KILLED = 0.95
+SPINNER = tuple("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 NO_RULES = {"__init__.py", "config.py", "enums.py"}
 # Looks at the clone itself, which the copy is not.
 NOT_IN_COPY = {"test_project.py"}
@@ -50,6 +51,10 @@ def main() -> int:
         f"{len(modules)} modules against {len(tests)} test files: {' '.join(path.name for path in tests)}",
         flush=True,
     )
+
+    if not tests:
+        print("No test file imports oracle_core alone, so nothing could kill a mutant.")
+        return 1
 
     with tempfile.TemporaryDirectory(prefix="oracle-mutants-") as scratch_name:
         scratch = Path(scratch_name)
@@ -145,6 +150,7 @@ def prepare(scratch: Path, modules: list[Path], tests: list[Path]) -> None:
         "source_paths": ["oracle_core"],
         "only_mutate": [str(path) for path in modules],
         "do_not_mutate_patterns": NOT_MUTATED,
+        "debug": not sys.stdout.isatty(),
         "pytest_add_cli_args": ["-q", "-x", "-p", "no:cacheprovider", "-m", "not acceptance"],
         "pytest_add_cli_args_test_selection": [str(path) for path in tests],
     }
@@ -179,7 +185,8 @@ def run_mutmut(scratch: Path, workers: int) -> bool:
             command, cwd=scratch, env=environment, stdout=output, stderr=output, check=False
         )
     if done.returncode != 0:
-        print("\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]))
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join([line for line in lines if not line.startswith(SPINNER)][-60:]))
     return done.returncode == 0
 
 
