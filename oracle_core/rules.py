@@ -21,6 +21,7 @@ from oracle_core.config import (
     TrendConfig,
 )
 from oracle_core.contradiction import disagreement_entropy, minority_share
+from oracle_core.eligibility import ExpectedValueRule, expected_value, no_expected_value
 from oracle_core.enums import PipelineMode
 from oracle_core.inputs import BarRows, Bool, Float, Int
 from oracle_core.macro import (
@@ -30,8 +31,14 @@ from oracle_core.macro import (
     linear_impact,
     multiplicative_impact,
 )
+from oracle_core.projection import MomentumRule, ew_momentum, simple_momentum
+from oracle_core.projection import MomentumRule, ew_momentum, simple_momentum
 from oracle_core.regime import Regimes, no_regimes, regimes
 from oracle_core.scoring import Evidence, Weights, score_heuristic, score_probabilistic
+from oracle_core.sizing import AllocationRule, conviction_allocation, full_allocation
+from oracle_core.thesis import WordsRule, no_words, probabilistic_conditions, probabilistic_sentences
+from oracle_core.sizing import AllocationRule, conviction_allocation, full_allocation
+from oracle_core.thesis import WordsRule, no_words, probabilistic_conditions, probabilistic_sentences
 from oracle_core.trend import (
     Support,
     heuristic_confidence,
@@ -56,6 +63,16 @@ class RuleSet:
     regimes: Callable[[BarRows, int, RegimeConfig], Regimes]
     direction: Callable[[Float, Float, Posterior, Regimes, TrendConfig], Int]
     trend_confidence: Callable[[Support, Float, Posterior, Regimes, TrendConfig], Float]
+    momentum: MomentumRule
+    expected_value: ExpectedValueRule
+    allocation_scale: AllocationRule
+    extra_sentences: WordsRule
+    extra_conditions: WordsRule
+    momentum: MomentumRule
+    expected_value: ExpectedValueRule
+    allocation_scale: AllocationRule
+    extra_sentences: WordsRule
+    extra_conditions: WordsRule
 
 
 HEURISTIC = RuleSet(
@@ -70,6 +87,16 @@ HEURISTIC = RuleSet(
     regimes=no_regimes,
     direction=heuristic_direction,
     trend_confidence=heuristic_confidence,
+    momentum=simple_momentum,
+    expected_value=no_expected_value,
+    allocation_scale=full_allocation,
+    extra_sentences=no_words,
+    extra_conditions=no_words,
+    momentum=simple_momentum,
+    expected_value=no_expected_value,
+    allocation_scale=full_allocation,
+    extra_sentences=no_words,
+    extra_conditions=no_words,
 )
 
 PROBABILISTIC = RuleSet(
@@ -84,6 +111,16 @@ PROBABILISTIC = RuleSet(
     regimes=regimes,
     direction=probabilistic_direction,
     trend_confidence=probabilistic_confidence,
+    momentum=ew_momentum,
+    expected_value=expected_value,
+    allocation_scale=conviction_allocation,
+    extra_sentences=probabilistic_sentences,
+    extra_conditions=probabilistic_conditions,
+    momentum=ew_momentum,
+    expected_value=expected_value,
+    allocation_scale=conviction_allocation,
+    extra_sentences=probabilistic_sentences,
+    extra_conditions=probabilistic_conditions,
 )
 
 
