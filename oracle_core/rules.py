@@ -32,11 +32,8 @@ from oracle_core.macro import (
     multiplicative_impact,
 )
 from oracle_core.projection import MomentumRule, ew_momentum, simple_momentum
-from oracle_core.projection import MomentumRule, ew_momentum, simple_momentum
 from oracle_core.regime import Regimes, no_regimes, regimes
 from oracle_core.scoring import Evidence, Weights, score_heuristic, score_probabilistic
-from oracle_core.sizing import AllocationRule, conviction_allocation, full_allocation
-from oracle_core.thesis import WordsRule, no_words, probabilistic_conditions, probabilistic_sentences
 from oracle_core.sizing import AllocationRule, conviction_allocation, full_allocation
 from oracle_core.thesis import WordsRule, no_words, probabilistic_conditions, probabilistic_sentences
 from oracle_core.trend import (
@@ -68,11 +65,6 @@ class RuleSet:
     allocation_scale: AllocationRule
     extra_sentences: WordsRule
     extra_conditions: WordsRule
-    momentum: MomentumRule
-    expected_value: ExpectedValueRule
-    allocation_scale: AllocationRule
-    extra_sentences: WordsRule
-    extra_conditions: WordsRule
 
 
 HEURISTIC = RuleSet(
@@ -92,11 +84,6 @@ HEURISTIC = RuleSet(
     allocation_scale=full_allocation,
     extra_sentences=no_words,
     extra_conditions=no_words,
-    momentum=simple_momentum,
-    expected_value=no_expected_value,
-    allocation_scale=full_allocation,
-    extra_sentences=no_words,
-    extra_conditions=no_words,
 )
 
 PROBABILISTIC = RuleSet(
@@ -111,11 +98,6 @@ PROBABILISTIC = RuleSet(
     regimes=regimes,
     direction=probabilistic_direction,
     trend_confidence=probabilistic_confidence,
-    momentum=ew_momentum,
-    expected_value=expected_value,
-    allocation_scale=conviction_allocation,
-    extra_sentences=probabilistic_sentences,
-    extra_conditions=probabilistic_conditions,
     momentum=ew_momentum,
     expected_value=expected_value,
     allocation_scale=conviction_allocation,
