@@ -124,6 +124,14 @@ class Bulk:
             )
         self._staged.add(name)
 
+    def append(self, name: str, table: pa.Table) -> None:
+        """Copy an Arrow table into the existing table ``name``; columns it lacks get their defaults.
+
+        Binary values pass as they are, so 16 bytes go into a uuid and a byte 1 before JSON text into a jsonb.
+        """
+        with self._database.errors("write"):
+            self._cursor.adbc_ingest(name, table, mode="append")
+
     @contextlib.contextmanager
     def savepoint(self, name: str) -> Iterator[None]:
         """Undo only what happens inside if it raises; the error passes on."""
