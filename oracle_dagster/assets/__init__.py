@@ -1,0 +1,1 @@
+"""The assets: inputs, configuration, source accuracy and the chain of decisions."""

@@ -1,0 +1,144 @@
+"""The chain from signals to recommendations: four assets, one step, one pass over the run's keys.
+
+The step resolves its keys, lets the pipeline compute them and reports what was done, one materialisation per
+key. No arithmetic, no SQL and no clock here. Why one step: a run's partitions are a rectangle of the two
+dimensions, so a scattered set of keys would become thousands of runs; here it is the configuration of one.
+"""
+
+# No `from __future__ import annotations`: the orchestrator reads the parameters' classes, not their names.
+
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final
+
+import dagster as dg
+from pydantic import Field
+
+from oracle_core.cycle import STAGE_VERSIONS
+from oracle_dagster import checks, pipeline, reporting
+from oracle_dagster.assets.configuration import groups_reaching
+from oracle_dagster.partitions import KEYS, KeyChoice, choose_keys, register_entities
+from oracle_dagster.resources import CycleSettings, OracleDatabase
+from oracle_dagster.storage import cycles
+from oracle_dagster.storage.database import Database
+
+STEP: Final = "decision_chain"
+
+GRAINS: Final = {
+    "weighted_signals": "One row per signal of an entity in a window, with every factor of its weight.",
+    "trend_windows": "One row per entity and window: direction, strength, confidence and contradiction.",
+    "trend_projections": "One row per entity, window and cycle: where the trend is heading.",
+    "recommendations": "One row per changed decision of an entity and window: action, mode, size and thesis.",
+}
+
+# What each asset is computed from, beside the configuration. Unpartitioned first.
+_WHOLE: Final = {
+    "weighted_signals": ("source_accuracy", "macro_events"),
+    "trend_windows": (),
+    "trend_projections": ("macro_events",),
+    "recommendations": (),
+}
+_BY_PARTITION: Final = {
+    "weighted_signals": ("documents", "market_bars", "exposure_profiles", "competitive_edges"),
+    "trend_windows": ("weighted_signals", "market_bars"),
+    "trend_projections": ("trend_windows", "market_bars", "exposure_profiles"),
+    "recommendations": ("trend_windows", "trend_projections", "documents", "market_bars"),
+}
+
+
+class KeySet(dg.Config):
+    """Which partitions a run computes; without any of these its partition or range, else all known ones."""
+
+    batch_id: str | None = Field(None, description="Batch in the table run_batches to take the keys from.")
+    keys: list[str] = Field([], description="Keys as entity|window, any scattered set.")
+
+
+def lineage(asset: str) -> reporting.Lineage:
+    """Everything that an asset of the chain is computed from."""
+    settings = tuple(group.name for group in groups_reaching(asset))
+    return reporting.Lineage(STAGE_VERSIONS[asset], settings, _WHOLE[asset], _BY_PARTITION[asset])
+
+
+def _specs() -> list[dg.AssetSpec]:
+    return [
+        dg.AssetSpec(
+            name,
+            group_name="decisions",
+            description=GRAINS[name],
+            deps=[*lineage(name).settings, *lineage(name).whole],
+            partitions_def=KEYS,
+            code_version=STAGE_VERSIONS[name],
+            skippable=True,  # the step reports its partitions itself and returns nothing
+            kinds={"postgres", "numpy"},
+            metadata={"dagster/table_name": name},
+        )
+        for name in pipeline.STAGES
+    ]
+
+
+@dg.multi_asset(
+    name=STEP,
+    specs=_specs(),
+    check_specs=checks.specs(),
+    can_subset=True,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+)
+def _chain(
+    context: dg.AssetExecutionContext, config: KeySet, database: OracleDatabase, cycle: CycleSettings
+) -> Iterator[Any]:
+    """Compute the selected assets of the run's keys in one pass, write them, and report each key."""
+    stages = [name for name in pipeline.STAGES if dg.AssetKey(name) in context.selected_asset_keys]
+    tables = database.open()
+    position = reporting.event_position(context.instance)
+    opened = pipeline.open_cycle(tables, cycle.moment(context), config_version=cycle.config_version)
+    chosen = _choose(context, config, tables, opened)
+    register_entities(context.instance, (entity for entity, _ in chosen.keys))
+    report = pipeline.run_stages(
+        tables, opened, chosen.keys, stages, run_id=context.run_id, on_progress=reporting.progress()
+    )
+    computed = reporting.report_chain(context, opened, report, {n: lineage(n) for n in stages}, position)
+    failures = [*report.failures, *_refuse_unknown(context, tables, opened, chosen, stages)]
+    checks.report(context, tables, opened, computed, failures)
+    reporting.require_something(computed, failures)
+    yield from ()
+
+
+def _choose(
+    context: dg.AssetExecutionContext, config: KeySet, tables: Database, opened: pipeline.Cycle
+) -> KeyChoice:
+    placed = context.has_partition_key or context.has_partition_key_range
+    # The tags of a batch name one of its keys only, so they are not looked at.
+    given = config.batch_id is not None or len(config.keys) > 0
+    return choose_keys(
+        batch=None if config.batch_id is None else cycles.batch_keys(tables, uuid.UUID(config.batch_id)),
+        inline=config.keys,
+        partitions=[str(key) for key in context.partition_keys] if placed and not given else None,
+        known=pipeline.known_entities(tables, opened),
+    )
+
+
+def _refuse_unknown(
+    context: dg.AssetExecutionContext,
+    tables: Database,
+    opened: pipeline.Cycle,
+    chosen: KeyChoice,
+    stages: list[str],
+) -> list[cycles.Failure]:
+    """Record the requested keys that do not exist as failed in every stage of the run."""
+    if not chosen.unknown:
+        return []
+    found = [
+        cycles.Failure(stage, key.entity_id, key.window, key.reason)
+        for stage in stages
+        for key in chosen.unknown
+    ]
+    keys = [(key.entity_id, key.window) for key in chosen.unknown]
+    cycles.record_failures(tables, context.run_id, opened, stages=stages, keys=keys, failures=found)
+    return found
+
+
+# The partitioned inputs join the graph after the step is made, so that they are edges of lineage and of
+# staleness but no inputs of the step: with those, the orchestrator refuses a run without partition tags.
+decision_chain: Final = _chain.map_asset_specs(
+    lambda spec: spec.merge_attributes(deps=lineage(spec.key.to_user_string()).by_partition)
+)

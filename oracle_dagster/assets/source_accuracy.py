@@ -1,0 +1,29 @@
+"""The asset of source accuracy: how often each source's sentiment was followed by the market."""
+
+# No `from __future__ import annotations`: the orchestrator reads the parameters' classes, not their names.
+
+import dagster as dg
+
+from oracle_core.cycle import STAGE_VERSIONS
+from oracle_dagster import pipeline
+from oracle_dagster.assets.configuration import groups_reaching
+from oracle_dagster.reporting import readable
+from oracle_dagster.resources import CycleSettings, OracleDatabase
+
+
+@dg.asset(
+    group_name="decisions",
+    deps=["documents", "market_bars", *(group.name for group in groups_reaching("source_accuracy"))],
+    code_version=STAGE_VERSIONS["source_accuracy"],
+    kinds={"postgres", "numpy"},
+    metadata={"dagster/table_name": "source_accuracy"},
+)
+def source_accuracy(
+    context: dg.AssetExecutionContext, database: OracleDatabase, cycle: CycleSettings
+) -> dg.MaterializeResult[None]:
+    """One row per source: the share of its directional documents that the next seven days confirmed."""
+    opened = pipeline.open_cycle(database.open(), cycle.moment(context), config_version=cycle.config_version)
+    report = pipeline.update_source_accuracy(database.open(), opened, run_id=context.run_id)
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(report.data_version), metadata=readable(report.metadata)
+    )

@@ -1,0 +1,286 @@
+"""What must hold of the rows that a run has written: one aggregate check per asset and question.
+
+A check reads the tables, never the arrays they came from. Bad data fails it, with the keys in its metadata; a
+database that cannot be read raises. It blocks nothing: good partitions proceed beside bad ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+import pyarrow as pa
+
+from oracle_dagster.partitions import Key, key_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from oracle_dagster.storage.cycles import Cycle, Failure
+    from oracle_dagster.storage.database import Bulk, Database
+
+RANGES: Final = "ranges_and_invariants"
+EVIDENCE: Final = "evidence_exists"
+FUTURE: Final = "nothing_from_the_future"
+_LISTED_KEYS: Final = 100
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A key whose rows break a rule, or that could not be computed."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A question about the written rows; the query returns entity_id, window, reason of those that fail.
+
+    ``$1`` is the cycle's ``as_of``, ``$2`` its configuration version, ``$3`` the least number of documents
+    behind a recommendation that may be executed; the table ``checked`` holds the keys.
+    """
+
+    asset: str
+    check: str
+    asks: str
+    query: str
+
+
+_SIGNALS = """
+    SELECT s.entity_id, s."window", 'signal ' || s.signal_id || ': {what}' AS reason
+    FROM pg_temp.checked k
+    JOIN weighted_signals s USING (entity_id, "window")
+    WHERE s.as_of = $1 AND s.config_version = $2 AND {broken}"""
+
+_RULES: Final = (
+    _Rule(
+        "weighted_signals",
+        RANGES,
+        "Every factor and weight is a number inside its range.",
+        _SIGNALS.format(
+            what="a factor or weight is outside its range",
+            broken="""NOT (
+                s.combined >= 0 AND s.combined < 'Infinity' AND s.recency BETWEEN 0 AND 1
+                AND s.credibility BETWEEN 0 AND 1 AND s.sentiment_value BETWEEN -1 AND 1
+                AND s.impact_score BETWEEN 0 AND 1)""",
+        ),
+    ),
+    _Rule(
+        "weighted_signals",
+        FUTURE,
+        "No signal was published after the moment of the cycle.",
+        _SIGNALS.format(what="published after as_of", broken="s.published_at > $1"),
+    ),
+    _Rule(
+        "trend_windows",
+        RANGES,
+        "Every computed key has a trend, its numbers are in [0, 1], and no document stands on both sides.",
+        """
+        SELECT k.entity_id, k."window", CASE
+            WHEN t.id IS NULL THEN 'no trend was written'
+            WHEN t.top_supporting_evidence ?| ARRAY(
+                SELECT jsonb_array_elements_text(t.top_opposing_evidence)
+            ) THEN 'a document is on both sides'
+            ELSE 'a number is outside [0, 1]' END AS reason
+        FROM pg_temp.checked k
+        LEFT JOIN trend_history t ON t.entity_id = k.entity_id AND t."window" = k."window"
+            AND t.generated_at = $1 AND t.config_version = $2
+        WHERE t.id IS NULL
+            OR NOT (t.trend_strength BETWEEN 0 AND 1 AND t.confidence BETWEEN 0 AND 1
+                AND t.contradiction_score BETWEEN 0 AND 1)
+            OR t.top_supporting_evidence ?| ARRAY(
+                SELECT jsonb_array_elements_text(t.top_opposing_evidence)
+            )""",
+    ),
+    _Rule(
+        "trend_windows",
+        EVIDENCE,
+        "Every document that a current trend names is stored with its ranking.",
+        """
+        SELECT t.entity_id, t."window", 'no ranking is stored for ' || named.id AS reason
+        FROM pg_temp.checked k
+        JOIN trend_windows t USING (entity_id, "window")
+        CROSS JOIN LATERAL (
+            SELECT jsonb_array_elements_text(t.top_supporting_evidence || t.top_opposing_evidence)
+        ) AS named(id)
+        LEFT JOIN trend_evidence e ON e.trend_window_id = t.id AND e.document_id::text = named.id
+        WHERE t.generated_at = $1 AND t.config_version = $2 AND e.id IS NULL
+            AND split_part(named.id, ':', 1) NOT IN ('macro', 'competitor', 'pattern')""",
+    ),
+    _Rule(
+        "trend_windows",
+        FUTURE,
+        "No evidence was published or known after the moment of the cycle.",
+        """
+        SELECT t.entity_id, t."window", 'document ' || e.document_id || ' became known after as_of' AS reason
+        FROM pg_temp.checked k
+        JOIN trend_windows t USING (entity_id, "window")
+        JOIN trend_evidence e ON e.trend_window_id = t.id
+        WHERE t.generated_at = $1 AND t.config_version = $2 AND NOT EXISTS (
+            SELECT FROM document_intelligence d
+            WHERE d.document_id = e.document_id AND d.known_at <= $1 AND d.published_at <= $1)""",
+    ),
+    _Rule(
+        "trend_projections",
+        RANGES,
+        "Every computed key has a projection whose numbers are inside their ranges.",
+        """
+        SELECT k.entity_id, k."window", CASE WHEN p.id IS NULL THEN 'no projection was written'
+            ELSE 'a number is outside its range' END AS reason
+        FROM pg_temp.checked k
+        LEFT JOIN trend_projections p ON p.entity_id = k.entity_id AND p."window" = k."window"
+            AND p.computed_at = $1 AND p.config_version = $2
+        WHERE p.id IS NULL OR NOT (
+            p.projected_strength BETWEEN 0 AND 1 AND p.projected_confidence BETWEEN 0 AND 1
+            AND p.momentum > '-Infinity' AND p.momentum < 'Infinity'
+            AND p.macro_contribution_pct BETWEEN 0 AND 100)""",
+    ),
+    _Rule(
+        "recommendations",
+        RANGES,
+        "Every computed key has a standing recommendation; what failed a gate is informational only.",
+        """
+        SELECT k.entity_id, k."window", CASE WHEN r.id IS NULL THEN 'no recommendation stands'
+            WHEN e.id IS NULL THEN 'its evaluation is missing'
+            WHEN r.mode <> 'informational' THEN 'executable although a gate or the data quality failed'
+            ELSE 'a number is outside its range' END AS reason
+        FROM pg_temp.checked k
+        LEFT JOIN cycle_keys c ON c.entity_id = k.entity_id AND c."window" = k."window"
+            AND c.as_of = $1 AND c.config_version = $2
+        LEFT JOIN recommendations r ON r.id = c.standing_recommendation_id
+        LEFT JOIN risk_evaluations e ON e.recommendation_id = r.id
+        WHERE r.id IS NULL OR e.id IS NULL
+            OR NOT (r.confidence BETWEEN 0 AND 1 AND r.allocation_pct BETWEEN 0 AND 1
+                AND r.max_loss_pct BETWEEN 0 AND 1)
+            OR (r.mode <> 'informational' AND NOT (
+                e.eligible AND jsonb_array_length(e.risk_checks -> 'suppression_reasons') = 0))""",
+    ),
+    _Rule(
+        "recommendations",
+        EVIDENCE,
+        "What may be executed cites enough documents, never a single one.",
+        """
+        SELECT k.entity_id, k."window", r.mode || ' on ' || cited.n || ' cited documents' AS reason
+        FROM pg_temp.checked k
+        JOIN cycle_keys c ON c.entity_id = k.entity_id AND c."window" = k."window"
+            AND c.as_of = $1 AND c.config_version = $2
+        JOIN recommendations r ON r.id = c.standing_recommendation_id
+        CROSS JOIN LATERAL (
+            SELECT count(DISTINCT e.document_id) AS n FROM recommendation_evidence e
+            WHERE e.recommendation_id = r.id) AS cited
+        WHERE r.mode <> 'informational' AND cited.n < $3""",
+    ),
+    _Rule(
+        "recommendations",
+        FUTURE,
+        "No cited document was published or known after the moment of the cycle.",
+        """
+        SELECT k.entity_id, k."window", 'document ' || e.document_id || ' became known after as_of' AS reason
+        FROM pg_temp.checked k
+        JOIN cycle_keys c ON c.entity_id = k.entity_id AND c."window" = k."window"
+            AND c.as_of = $1 AND c.config_version = $2
+        JOIN recommendation_evidence e ON e.recommendation_id = c.standing_recommendation_id
+        WHERE NOT EXISTS (
+            SELECT FROM document_intelligence d
+            WHERE d.document_id = e.document_id AND d.known_at <= $1 AND d.published_at <= $1)""",
+    ),
+)
+
+
+def specs() -> list[dg.AssetCheckSpec]:
+    """The checks of the chain, for the step that reports them.
+
+    Not separate check definitions: those of an asset that reports its partitions itself are always skipped.
+    """
+    return [dg.AssetCheckSpec(rule.check, asset=rule.asset, description=rule.asks) for rule in _RULES]
+
+
+def find_faults(
+    database: Database, cycle: Cycle, computed: Mapping[str, Sequence[Key]]
+) -> dict[tuple[str, str], list[Fault]]:
+    """Ask every rule about the rows of a cycle.
+
+    Args:
+        database: with the results.
+        cycle: whose rows are asked about.
+        computed: by asset: the keys that a run has written.
+
+    Returns:
+        By (asset, check) of the computed assets: one fault per failing key, in the keys' order.
+
+    Raises:
+        StorageError: the rows cannot be read.
+
+    """
+    minimum = cycle.config.eligibility.min_evidence
+    found: dict[tuple[str, str], list[Fault]] = {}
+    with database.bulk() as bulk:
+        for asset, keys in computed.items():
+            _stage(bulk, keys)
+            for rule in _RULES:
+                if rule.asset == asset:
+                    used = [cycle.as_of, cycle.config_version, minimum][: 3 if "$3" in rule.query else 2]
+                    rows = bulk.arrow(rule.query, used).to_pylist()
+                    first = {(row["entity_id"], row["window"]): row["reason"] for row in reversed(rows)}
+                    found[asset, rule.check] = [Fault(key, first[key]) for key in keys if key in first]
+    return found
+
+
+def _stage(bulk: Bulk, keys: Sequence[Key]) -> None:
+    columns = {"entity_id": [entity for entity, _ in keys], "window": [window for _, window in keys]}
+    schema = pa.schema([("entity_id", pa.string()), ("window", pa.string())])
+    bulk.stage("checked", pa.table(columns, schema=schema))
+
+
+def evaluation(asset: str, check: str, checked: int, faults: Sequence[Fault]) -> dg.AssetCheckEvaluation:
+    """One evaluation over all keys of a run; passed only if none fails."""
+    metadata: dict[str, dg.MetadataValue[Any]] = {
+        "checked_keys": dg.MetadataValue.int(checked),
+        "failed_keys": dg.MetadataValue.int(len({fault.key for fault in faults})),
+    }
+    if faults:
+        records = [
+            dg.TableRecord({"key": key_text(fault.key), "reason": fault.reason})
+            for fault in faults[:_LISTED_KEYS]
+        ]
+        metadata["failing"] = dg.MetadataValue.table(records)
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(asset),
+        check_name=check,
+        passed=not faults,
+        severity=dg.AssetCheckSeverity.ERROR,
+        metadata=metadata,
+        description=None if not faults else f"{faults[0].key[0]}|{faults[0].key[1]}: {faults[0].reason}",
+    )
+
+
+def report(
+    context: dg.AssetExecutionContext,
+    database: Database,
+    cycle: Cycle,
+    computed: Mapping[str, Sequence[Key]],
+    failures: Sequence[Failure],
+) -> None:
+    """Evaluate the selected checks over what a run has computed, and record one evaluation each.
+
+    Args:
+        context: of the running step.
+        database: with the results.
+        cycle: that was computed.
+        computed: by asset: the keys that were written.
+        failures: the keys that could not be computed; they fail their asset's ranges check.
+
+    """
+    found = find_faults(database, cycle, computed)
+    for (asset, check), faults in found.items():
+        not_computed = [
+            Fault((failure.entity_id, failure.window), failure.message)
+            for failure in failures
+            if failure.stage == asset and check == RANGES
+        ]
+        if dg.AssetCheckKey(dg.AssetKey(asset), check) in context.selected_asset_check_keys:
+            checked = len(computed[asset]) + len(not_computed)
+            # Logged, because a result that the step returns would need a partition of its own.
+            context.log_event(evaluation(asset, check, checked, [*not_computed, *faults]))

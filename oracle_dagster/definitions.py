@@ -1,0 +1,48 @@
+"""What the orchestrator loads: assets, job and resources, put together in one place.
+
+Loads anywhere: no database is needed or touched until a step runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import dagster as dg
+
+from oracle_dagster.assets.chain import decision_chain
+from oracle_dagster.assets.configuration import configuration_assets
+from oracle_dagster.assets.inputs import input_assets
+from oracle_dagster.assets.source_accuracy import source_accuracy
+from oracle_dagster.jobs import aggregation_cycle
+from oracle_dagster.resources import CycleSettings, OracleDatabase
+
+LOCATION: Final = "oracle"
+"""Name of the code location, the same in workspace.yaml and wherever the services name it."""
+
+
+def build_defs(
+    *,
+    resources: Mapping[str, object] | None = None,
+    sensors: Sequence[dg.SensorDefinition] = (),
+    schedules: Sequence[dg.ScheduleDefinition] = (),
+) -> dg.Definitions:
+    """Assemble the definitions; the product and its tests both use this.
+
+    Args:
+        resources: replace those of the same name (``database``, ``cycle``).
+        sensors: in addition.
+        schedules: in addition.
+
+    """
+    return dg.Definitions(
+        assets=[*input_assets, *configuration_assets, source_accuracy, decision_chain],
+        jobs=[aggregation_cycle],
+        sensors=list(sensors),
+        schedules=list(schedules),
+        resources={"database": OracleDatabase(), "cycle": CycleSettings(), **(resources or {})},
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_defs()

@@ -1,0 +1,389 @@
+"""What the orchestrator is told: one materialisation per computed key, new versions of inputs and settings.
+
+The tables are the record; events are their index. Holds the one use of the orchestrator's batched event
+path, with the plain one beside it. Decides nothing and computes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import uuid
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+
+from oracle_dagster.as_of import format_as_of
+from oracle_dagster.assets.configuration import configuration_versions
+from oracle_dagster.partitions import key_text, partition_tags
+
+try:
+    # Internal, but 22 events per second become about 1,000: they reach the storage in one statement.
+    from dagster._core.events import (
+        AssetObservationData,
+        DagsterEvent,
+        DagsterEventBatchMetadata,
+        DagsterEventType,
+        StepMaterializationData,
+    )
+    from dagster._core.instance.utils import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
+except ImportError:  # pragma: no cover - the version is pinned; a later one falls back to the plain path
+    DagsterEvent = None  # type: ignore[assignment,misc]
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from oracle_dagster.partitions import Key
+    from oracle_dagster.pipeline import StageReport
+    from oracle_dagster.storage.cycles import Cycle, Failure
+
+DATA_VERSION_TAG: Final = "dagster/data_version"
+NO_VERSION: Final = "INITIAL"  # the orchestrator's word for an asset that never reported one
+_TABLE_ROWS: Final = 10
+
+
+# -------------------------------------------------------------------------------- what a person reads
+
+
+def readable(values: Mapping[str, object]) -> dict[str, dg.MetadataValue[Any]]:
+    """Metadata of plain and NumPy values; what has no value (None, NaN, infinity) is left out.
+
+    Lists of objects become tables of at most ten rows, ``thesis`` text with its layout, ``sql`` code.
+    """
+    shown: dict[str, dg.MetadataValue[Any]] = {}
+    for name, value in values.items():
+        entry = _metadata_value(name, value)
+        if entry is not None:
+            shown[name] = entry
+    return shown
+
+
+def _metadata_value(name: str, value: Any) -> dg.MetadataValue[Any] | None:  # noqa: ANN401, C901, PLR0911 - one per type
+    if hasattr(value, "item") and not isinstance(value, str):
+        value = value.item()  # NumPy scalars are refused as metadata
+    match value:
+        case None:
+            return None
+        case bool():
+            return dg.MetadataValue.bool(value)
+        case int():
+            return dg.MetadataValue.int(value)
+        case float():
+            return dg.MetadataValue.float(value) if math.isfinite(value) else None
+        case datetime():
+            return dg.MetadataValue.text(format_as_of(value))
+        case str():
+            if name == "thesis":
+                return dg.MetadataValue.md(value)
+            return (
+                dg.MetadataValue.md(f"```sql\n{value}\n```")
+                if name == "sql"
+                else dg.MetadataValue.text(value)
+            )
+        case list() | tuple() if value and all(isinstance(row, dict) for row in value):
+            return _table(value)
+        case list() | tuple():
+            return dg.MetadataValue.text(", ".join(map(str, value))) if value else None
+        case _:
+            return dg.MetadataValue.json(value)
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> dg.MetadataValue[Any]:
+    columns = list(rows[0])
+    records = [
+        dg.TableRecord({column: _cell(row.get(column)) for column in columns}) for row in rows[:_TABLE_ROWS]
+    ]
+    schema = dg.TableSchema([dg.TableColumn(column, _column_type(records, column)) for column in columns])
+    return dg.MetadataValue.table(records, schema)
+
+
+def _cell(value: object) -> str | int | float | bool | None:
+    if hasattr(value, "item") and not isinstance(value, str):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return format_as_of(value) if isinstance(value, datetime) else str(value)
+
+
+def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
+    kinds = {type(record.data[column]) for record in records}
+    if kinds <= {bool}:
+        return "bool"
+    if kinds <= {int}:
+        return "int"
+    return "float" if kinds <= {int, float} else "string"
+
+
+# -------------------------------------------------------------------------------- computed partitions
+
+
+def event_position(instance: dg.DagsterInstance) -> int:
+    """The newest event of the orchestrator: inputs reported later were not read by what runs now."""
+    newest = instance.event_log_storage.get_maximum_record_id()
+    return 0 if newest is None else newest
+
+
+def latest_versions(instance: dg.DagsterInstance, assets: Iterable[str]) -> dict[str, str]:
+    """The data version last reported of each unpartitioned asset."""
+    versions = dict.fromkeys(assets, NO_VERSION)
+    for record in instance.get_asset_records([dg.AssetKey(name) for name in versions]):
+        event = record.asset_entry.last_materialization
+        materialization = None if event is None else event.asset_materialization
+        if materialization is not None and materialization.tags is not None:
+            found = materialization.tags.get(DATA_VERSION_TAG, NO_VERSION)
+            versions[record.asset_entry.asset_key.to_user_string()] = found
+    return versions
+
+
+def input_tags(versions: Mapping[str, str], position: int) -> dict[str, str]:
+    """The tags that say what a result was computed from.
+
+    Args:
+        versions: data version by upstream asset; staleness compares that of unpartitioned ones.
+        position: the newest event at the time of reading; staleness of partitioned ones looks for later ones.
+
+    """
+    tags: dict[str, str] = {}
+    for name, version in versions.items():
+        tags[f"dagster/input_data_version/{name}"] = version
+        tags[f"dagster/input_event_pointer/{name}"] = str(position)
+    return tags
+
+
+def report_partitions(
+    context: dg.AssetExecutionContext, materializations: Sequence[dg.AssetMaterialization]
+) -> None:
+    """Record materialisations of one asset in the running step, in batches where the orchestrator can."""
+    emit = _batched(context)
+    for position, materialization in enumerate(materializations, start=1):
+        emit(materialization, position == len(materializations))
+
+
+def _batched(context: dg.AssetExecutionContext) -> Callable[[dg.AssetMaterialization, bool], None]:
+    step = getattr(context, "get_step_execution_context", None)
+    if DagsterEvent is None or step is None:
+        return lambda materialization, _: context.log_event(materialization)
+    step_context, batch = step(), uuid.uuid4().hex
+
+    def emit(materialization: dg.AssetMaterialization, last: bool) -> None:  # noqa: FBT001 - local
+        DagsterEvent.asset_materialization(
+            step_context, materialization, DagsterEventBatchMetadata(batch, is_end=last)
+        )
+
+    return emit
+
+
+def materialization(
+    asset: str,
+    key: Key,
+    *,
+    data_version: str,
+    code_version: str,
+    inputs: Mapping[str, str],
+    metadata: Mapping[str, dg.MetadataValue[Any]],
+) -> dg.AssetMaterialization:
+    """One computed partition: its content's version, what it was computed from, and what a person reads.
+
+    Args:
+        asset: name of the asset.
+        key: the partition.
+        data_version: equal exactly where the rows are equal.
+        code_version: of the stage.
+        inputs: made by :func:`input_tags`.
+        metadata: made by :func:`readable`.
+
+    """
+    return dg.AssetMaterialization(
+        asset,
+        partition=key_text(key),
+        metadata=metadata,
+        tags={
+            **partition_tags(key),
+            DATA_VERSION_TAG: data_version,
+            "dagster/data_version_is_user_provided": "true",
+            "dagster/code_version": code_version,
+            **inputs,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What an asset of the chain is computed by and from."""
+
+    code_version: str
+    settings: tuple[str, ...]
+    whole: tuple[str, ...]
+    by_partition: tuple[str, ...]
+
+
+def report_chain(
+    context: dg.AssetExecutionContext,
+    cycle: Cycle,
+    report: StageReport,
+    lineage: Mapping[str, Lineage],
+    position: int,
+) -> dict[str, list[Key]]:
+    """Record what a run of the chain has computed: one materialisation per asset and key.
+
+    Args:
+        context: of the running step.
+        cycle: that was computed.
+        report: of the pipeline.
+        lineage: by computed asset, in the chain's order.
+        position: :func:`event_position` from before the inputs were read.
+
+    Returns:
+        By asset: the keys that were computed.
+
+    """
+    instance, settings = context.instance, configuration_versions(cycle.config)
+    # Where a setting never reported a version, its asset has none to compare a partition with.
+    missing = [name for name, found in latest_versions(instance, settings).items() if found == NO_VERSION]
+    report_versions(instance, {name: settings[name] for name in missing})
+    written: dict[str, dict[Key, str]] = {}
+    positions: dict[str, int] = {}
+    for asset, origin in lineage.items():
+        whole = latest_versions(instance, origin.whole) | {name: settings[name] for name in origin.settings}
+        common = input_tags(whole, position)
+        events = []
+        for key_report in report.keys[asset]:
+            key = (key_report.entity_id, key_report.window)
+            inputs = dict(common)
+            for name in origin.by_partition:
+                version = written.get(name, {}).get(key, f"event {position}")
+                inputs |= input_tags({name: version}, positions.get(name, position))
+            events.append(
+                materialization(
+                    asset,
+                    key,
+                    data_version=key_report.data_version,
+                    code_version=origin.code_version,
+                    inputs=inputs,
+                    metadata=readable(key_report.metadata),
+                )
+            )
+        report_partitions(context, events)
+        written[asset] = {(found.entity_id, found.window): found.data_version for found in report.keys[asset]}
+        positions[asset] = event_position(instance)
+    phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in report.seconds.items())
+    counts = ", ".join(f"{len(keys)} {asset}" for asset, keys in written.items())
+    context.log.info(
+        "As of %s, configuration %d: %s (%s)",
+        format_as_of(cycle.as_of),
+        cycle.config_version,
+        counts,
+        phases,
+    )
+    return {asset: list(keys) for asset, keys in written.items()}
+
+
+def require_something(computed: Mapping[str, Sequence[Key]], failures: Sequence[Failure]) -> None:
+    """Fail the step where nothing could be used; a partly failed run succeeds and its checks name the rest.
+
+    Raises:
+        dg.Failure: no key was computed.
+
+    """
+    if any(computed.values()):
+        return
+    why = (
+        f"Every key failed. {failures[0].entity_id}|{failures[0].window}: {failures[0].message}"
+        if failures
+        else "No entity is known at as_of: load documents with `oracle ingest`, or choose a later moment."
+    )
+    raise dg.Failure(why, metadata={"failed_keys": len(failures)}, allow_retries=False)
+
+
+_progress: ContextVar[Callable[[str, int, int], None] | None] = ContextVar("progress", default=None)
+
+
+def progress() -> Callable[[str, int, int], None] | None:
+    """Who wants to be told how far a run in this process is; None in the orchestrator's own processes."""
+    return _progress.get()
+
+
+@contextlib.contextmanager
+def telling(listener: Callable[[str, int, int], None] | None) -> Iterator[None]:
+    """Tell ``listener`` (phase, done, total) of every run executed inside."""
+    token = _progress.set(listener)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
+# -------------------------------------------------------------------------------- inputs and settings
+
+
+def report_versions(
+    instance: dg.DagsterInstance,
+    versions: Mapping[str, str] | None = None,
+    partitions: Mapping[str, Mapping[str, str]] | None = None,
+) -> int:
+    """Record new data versions of inputs and settings outside any run; unchanged ones cost no event.
+
+    Partitioned ones as observations: of a table that others fill, the orchestrator compares only those.
+
+    Args:
+        instance: of the orchestrator.
+        versions: data version by unpartitioned asset.
+        partitions: by asset partitioned by entity: data version by entity.
+
+    Returns:
+        How many events were recorded.
+
+    """
+    events: list[dg.AssetMaterialization | dg.AssetObservation] = []
+    known = latest_versions(instance, versions or {})
+    for name, version in (versions or {}).items():
+        if known[name] != version:
+            events.append(dg.AssetMaterialization(name, tags={DATA_VERSION_TAG: version}))
+    for name, by_entity in (partitions or {}).items():
+        if not by_entity:
+            continue
+        reported = _latest_partition_versions(instance, name, by_entity)
+        for entity, version in by_entity.items():
+            if reported.get(entity) != version:
+                tags = {DATA_VERSION_TAG: version}
+                events.append(dg.AssetObservation(name, partition=entity, tags=tags))
+    for kind in (dg.AssetMaterialization, dg.AssetObservation):  # one batch holds events of one kind
+        _report_outside_runs(instance, [event for event in events if isinstance(event, kind)])
+    return len(events)
+
+
+def _latest_partition_versions(
+    instance: dg.DagsterInstance, name: str, entities: Collection[str]
+) -> dict[str, str]:
+    if DagsterEvent is None:  # pragma: no cover - see above; every version is then reported again
+        return {}
+    found = instance.event_log_storage.get_latest_tags_by_partition(
+        dg.AssetKey(name), DagsterEventType.ASSET_OBSERVATION, [DATA_VERSION_TAG], list(entities)
+    )
+    return {entity: tags[DATA_VERSION_TAG] for entity, tags in found.items() if DATA_VERSION_TAG in tags}
+
+
+def _report_outside_runs(
+    instance: dg.DagsterInstance, events: Sequence[dg.AssetMaterialization | dg.AssetObservation]
+) -> None:
+    batch = uuid.uuid4().hex
+    for position, event in enumerate(events, start=1):
+        if DagsterEvent is None:  # pragma: no cover - see above
+            instance.report_runless_asset_event(event)
+            continue
+        data: AssetObservationData | StepMaterializationData
+        if isinstance(event, dg.AssetObservation):
+            kind, data = DagsterEventType.ASSET_OBSERVATION, AssetObservationData(event)
+        else:
+            kind, data = DagsterEventType.ASSET_MATERIALIZATION, StepMaterializationData(event)
+        instance.report_dagster_event(
+            DagsterEvent(event_type_value=kind.value, event_specific_data=data, job_name=RUNLESS_JOB_NAME),
+            run_id=RUNLESS_RUN_ID,
+            batch_metadata=DagsterEventBatchMetadata(batch, is_end=position == len(events)),
+        )

@@ -1,0 +1,82 @@
+"""What assets are given: the way to the domain database, and what a run's configuration says of its cycle.
+
+Connects when first used, so that definitions load anywhere; then says what is missing.
+"""
+
+from __future__ import annotations
+
+import functools
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import dagster as dg
+from pydantic import Field
+
+from oracle_dagster.as_of import as_of_of_run
+from oracle_dagster.home import DATABASE_VARIABLE, HOME_VARIABLE, Home, HomeError
+
+if TYPE_CHECKING:
+    from oracle_dagster.storage.database import Database
+
+_EMBEDDED_MARK: Final = "pg"
+
+
+class NoDatabaseError(HomeError):
+    """This process was told of no database; the message names the three ways to one."""
+
+
+class OracleDatabase(dg.ConfigurableResource["OracleDatabase"]):
+    """The domain database of a home: the embedded server, or the one that ``ORACLE_DATABASE_URL`` names."""
+
+    home: str = Field(default="", description="folder of the home; empty: ORACLE_HOME, else ./.oracle")
+
+    def open(self) -> Database:
+        """The database, the same object for the whole process.
+
+        Raises:
+            NoDatabaseError: there is no home yet and no external server is named.
+            HomeError: the server cannot be used; the message says why and what helps.
+
+        """
+        return _open(str(Home.resolve(None if self.home == "" else self.home).path))
+
+
+@functools.cache
+def _open(home_path: str) -> Database:
+    from oracle_dagster.home import DATABASE_VARIABLE, Home
+    from oracle_dagster.storage.database import Database
+
+    home = Home(Path(home_path))
+    if not has_database(home):
+        raise NoDatabaseError(
+            f"There is no database: the home {home.path} holds none and {DATABASE_VARIABLE} is not set. "
+            f"Run `oracle init` to create one there, set {HOME_VARIABLE} to the folder of another home, or "
+            f"set {DATABASE_VARIABLE} to a PostgreSQL server."
+        )
+    # Kept by the cached database for the life of the process, as the embedded server's user.
+    return Database(home.connect().domain_url)
+
+
+def has_database(home: Home) -> bool:
+    """Whether a home was initialised, or an external server is named; nothing is started or created."""
+    import os
+
+    return os.environ.get(DATABASE_VARIABLE, "") != "" or home.pg_dir.exists()
+
+
+class CycleSettings(dg.ConfigurableResource["CycleSettings"]):
+    """Which cycle a run computes, for all its steps; both may be left out."""
+
+    as_of: str | None = Field(
+        default=None,
+        description="The moment to look from, like 2016-11-08T00:00:00Z. Default: the tag oracle/as_of, else "
+        "when the backfill or the first run of these attempts was created.",
+    )
+    config_version: int | None = Field(
+        default=None, description="Version of the configuration in risk_configs. Default: the active one."
+    )
+
+    def moment(self, context: dg.AssetExecutionContext) -> datetime:
+        """The run's ``as_of``, in UTC."""
+        return as_of_of_run(context.instance, context.run, self.as_of)
