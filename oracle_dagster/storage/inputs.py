@@ -1,0 +1,486 @@
+"""Read what a cycle may see, as columns for the core; no rule and no order of the core lives here.
+
+A row counts if its transaction had settled when the cycle first ran, it was known at ``as_of``, it is not a
+retraction, and no later version known by ``as_of`` (and settled then) replaces it. All of it is one SQL
+condition, :func:`_visible`, so no reader can forget a part. Strings become codes of sorted tables; the server
+never sorts or compares them.
+"""
+
+# ruff: noqa: S608 - only constants of this package are put into statements
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from oracle_core.enums import EventDirection, EventDuration, Severity
+from oracle_core.inputs import (
+    DIMENSIONS,
+    US_PER_DAY,
+    AccuracyRows,
+    BarRows,
+    CycleInputs,
+    DocumentRows,
+    EdgeRows,
+    EventRows,
+    ExposureRows,
+    Ragged,
+)
+from oracle_core.rules import rules_for
+from oracle_core.windows import LOOKBACK_US
+from oracle_dagster.storage.cycles import AS_OF, EPOCH, SNAPSHOT, Cycle, enter
+from oracle_dagster.storage.database import Bulk, Database, StorageError
+from oracle_dagster.storage.schema import cycles, source_accuracy_history
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from oracle_core.inputs import Bool, Float, Int, Strings
+
+_log = logging.getLogger(__name__)
+
+_SIGN: Final = {EventDirection.POSITIVE: 1, EventDirection.NEGATIVE: -1}
+_NO_ACCURACY: Final = 0
+_ALWAYS: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def _visible(row: str) -> str:
+    """The condition under which the version ``row`` counts in the cycle of this transaction."""
+    return f"""(
+        {row}.known_at <= {AS_OF} AND NOT {row}.retracted
+        AND pg_visible_in_snapshot({row}.xid, {SNAPSHOT})
+        AND ({row}.superseded_known_at IS NULL OR {row}.superseded_known_at > {AS_OF}
+             OR {row}.superseded_xid IS NULL
+             OR NOT pg_visible_in_snapshot({row}.superseded_xid, {SNAPSHOT})))"""
+
+
+_IMPACTS: Final = f"""
+    SELECT r.entity_id, r.document_id::text AS document_id, i.source_id, i.source_type, i.published_at,
+           i.known_at, i.credibility, i.novelty, i.extraction_confidence, i.failed, r.has_impact, r.sentiment,
+           r.impact_score, r.catalyst_type,
+           CASE WHEN r.risk_flags = '[]' THEN NULL
+                ELSE ARRAY(SELECT jsonb_array_elements_text(r.risk_flags)) END AS risks
+    FROM (SELECT unnest($1::text[]) AS entity_id, $3::timestamptz AS since
+          UNION ALL SELECT unnest($2::text[]), $4::timestamptz) AS w
+    JOIN document_impact_records r
+      ON r.entity_id = w.entity_id AND r.published_at >= w.since AND r.published_at <= {AS_OF}
+    JOIN document_intelligence i ON i.document_id = r.document_id AND i.version = r.version
+    WHERE {_visible("i")}"""
+
+_BARS: Final = f"""
+    SELECT b.entity_id, b.day, b.known_at, b.close, b.volume
+    FROM unnest($1::text[]) AS w(entity_id) JOIN market_bars b ON b.entity_id = w.entity_id
+    WHERE {_visible("b")}"""
+
+_EVENTS: Final = f"""
+    SELECT e.id::text AS event_id, e.occurred_at, e.known_at, e.direction, e.severity, e.estimated_duration,
+           {", ".join(f"ARRAY(SELECT jsonb_array_elements_text(e.{d})) AS {d}" for d in DIMENSIONS)}
+    FROM macro_events e WHERE {_visible("e")}"""
+
+_EXPOSURES: Final = f"""
+    SELECT e.entity_id, d.dimension, x.key AS item, (x.value #>> '{{}}')::float8 AS share, e.known_at
+    FROM exposure_profiles e
+    CROSS JOIN LATERAL (VALUES {", ".join(f"({n}, e.{d})" for n, d in enumerate(DIMENSIONS))})
+      AS d(dimension, shares)
+    CROSS JOIN LATERAL jsonb_each(d.shares) AS x
+    WHERE e.entity_id = ANY($1::text[]) AND {_visible("e")}"""
+
+_EDGES: Final = f"""
+    SELECT e.source_entity, e.target_entity, e.historical_correlation AS rho, e.known_at
+    FROM competitive_edges e WHERE {_visible("e")}"""
+
+# Where a cycle finds entities: table, column, and the condition that a visible row names the entity.
+_NAMED: Final = (
+    (
+        "document_impact_records",
+        "entity_id",
+        f"""SELECT FROM document_impact_records r
+            JOIN document_intelligence i ON i.document_id = r.document_id AND i.version = r.version
+            WHERE r.entity_id = n.entity_id AND r.published_at <= {AS_OF} AND {_visible("i")}""",
+    ),
+    *(
+        (table, column, f"SELECT FROM {table} r WHERE r.{column} = n.entity_id AND {_visible('r')}")
+        for table, column in (
+            ("market_bars", "entity_id"),
+            ("exposure_profiles", "entity_id"),
+            ("competitive_edges", "source_entity"),
+            ("competitive_edges", "target_entity"),
+        )
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What every slice of a cycle needs: the graph, the events, the sources' accuracy; read once."""
+
+    nodes: pa.Array
+    edges: EdgeRows
+    event_ids: pa.Array
+    events: EventRows
+    event_items: pa.Array
+    accuracy_sources: pa.Array
+    accuracy_ratio: Float
+    accuracy_samples: Int
+
+
+def known_entities(bulk: Bulk, cycle: Cycle, among: Collection[str] | None = None) -> list[str]:
+    """Every entity that a known document (failed ones too), bar, exposure or edge names (decisions 2).
+
+    Args:
+        bulk: a transaction.
+        cycle: the cycle.
+        among: look only at these.
+
+    Returns:
+        Ids by code point.
+
+    """
+    enter(bulk, cycle)
+    found: set[str] = set()
+    for table, column, names in _NAMED:
+        if among is None:
+            # Jumps from id to id over the index, for a table has many more rows than entities.
+            candidates = f"""
+                WITH RECURSIVE n(entity_id) AS (
+                    (SELECT {column} FROM {table} ORDER BY {column} LIMIT 1)
+                    UNION ALL
+                    SELECT (SELECT t.{column} FROM {table} t WHERE t.{column} > n.entity_id
+                            ORDER BY t.{column} LIMIT 1)
+                    FROM n WHERE n.entity_id IS NOT NULL)
+                SELECT n.entity_id FROM n WHERE n.entity_id IS NOT NULL AND EXISTS ({names})"""
+            rows = bulk.arrow(candidates)
+        else:
+            rest = sorted(set(among) - found)
+            rows = bulk.arrow(
+                f"SELECT n.entity_id FROM unnest($1::text[]) AS n(entity_id) WHERE EXISTS ({names})", (rest,)
+            )
+        found.update(rows.column("entity_id").to_pylist())
+    return sorted(found)
+
+
+def reachable(shared: Shared, entities: Collection[str], reach: int) -> list[str]:
+    """The entities at most ``reach`` edges away from ``entities``, these included, by code point."""
+    nodes = shared.nodes.to_numpy(zero_copy_only=False)
+    near = np.zeros(len(nodes), np.bool_)
+    near[_codes_of(shared.nodes, entities)] = True
+    for _ in range(reach):
+        wider = near.copy()
+        wider[shared.edges.target[near[shared.edges.source]]] = True
+        wider[shared.edges.source[near[shared.edges.target]]] = True
+        near = wider
+    return sorted({*entities, *nodes[near].tolist()})
+
+
+def _codes_of(table: pa.Array, strings: Collection[str]) -> Int:
+    found = _codes(pa.chunked_array([pa.array(list(strings), pa.string())]), table)
+    return found[found >= 0]
+
+
+def settle_accuracy(database: Database, cycle: Cycle) -> tuple[pa.Array, Float, Int]:
+    """The accuracy of the sources that this cycle uses, chosen when it first asks and the same ever after.
+
+    The newest measured with an ``as_of`` up to the cycle's; its own where that was measured. Without the
+    table there is none, so that every factor is 1 (R165), with a warning.
+
+    Returns:
+        Sources by code point, their ratio and number of samples.
+
+    """
+    history, own = source_accuracy_history, cycle.config_version
+    here = (cycles.c.as_of == cycle.as_of) & (cycles.c.config_version == own)
+    newest = (
+        sa.select(history.c.as_of, history.c.config_version)
+        .where(history.c.as_of <= cycle.as_of)
+        .order_by(
+            history.c.as_of.desc(), (history.c.config_version == own).desc(), history.c.config_version.desc()
+        )
+        .limit(1)
+    )
+    try:
+        with database.begin() as connection:
+            chosen = connection.execute(
+                sa.select(cycles.c.accuracy_as_of, cycles.c.accuracy_config_version)
+                .where(here)
+                .with_for_update()
+            ).one()
+            if chosen.accuracy_config_version is None:
+                found = connection.execute(newest).first()
+                chosen_as_of, chosen_config = (None, _NO_ACCURACY) if found is None else tuple(found)
+                connection.execute(
+                    cycles.update()
+                    .where(here)
+                    .values(accuracy_as_of=chosen_as_of, accuracy_config_version=chosen_config)
+                )
+            else:
+                chosen_as_of, chosen_config = tuple(chosen)
+            rows = connection.execute(
+                sa.select(history.c.source_id, history.c.accuracy_ratio, history.c.sample_count).where(
+                    history.c.as_of == chosen_as_of, history.c.config_version == chosen_config
+                )
+            ).all()
+    except StorageError as error:
+        if error.transient:
+            raise
+        _log.warning("the accuracy of the sources cannot be read and counts as unknown for all: %s", error)
+        rows = []
+    rows = sorted(rows, key=lambda row: str(row.source_id))
+    return (
+        pa.array([row.source_id for row in rows], pa.string()),
+        np.array([row.accuracy_ratio for row in rows], np.float64),
+        np.array([row.sample_count for row in rows], np.int64),
+    )
+
+
+def read_shared(bulk: Bulk, cycle: Cycle, accuracy: tuple[pa.Array, Float, Int] | None = None) -> Shared:
+    """Read what every slice of the cycle needs.
+
+    Args:
+        bulk: a transaction.
+        cycle: the cycle.
+        accuracy: made by :func:`settle_accuracy`; none where None.
+
+    """
+    enter(bulk, cycle)
+    edges = bulk.arrow(_EDGES)
+    nodes = _table(edges.column("source_entity"), edges.column("target_entity"))
+    events = bulk.arrow(_EVENTS)
+    event_ids = _table(events.column("event_id"))
+    items = _table(*(pc.list_flatten(events.column(d)) for d in DIMENSIONS))
+    directions = np.array([_SIGN.get(d, 0) for d in EventDirection], np.int64)
+    sources, ratio, samples = (
+        (pa.array([], pa.string()), np.zeros(0), np.zeros(0, np.int64)) if accuracy is None else accuracy
+    )
+    return Shared(
+        nodes=nodes,
+        edges=EdgeRows(
+            source=_codes(edges.column("source_entity"), nodes),
+            target=_codes(edges.column("target_entity"), nodes),
+            rho=_floats(edges.column("rho")),
+            known_us=_times(edges.column("known_at")),
+        ),
+        event_ids=event_ids,
+        events=EventRows(
+            event=_codes(events.column("event_id"), event_ids),
+            occurred_us=_times(events.column("occurred_at")),
+            known_us=_times(events.column("known_at")),
+            sign=directions[_codes(events.column("direction"), _members(EventDirection))],
+            severity=_codes(events.column("severity"), _members(Severity)),
+            duration=_codes(events.column("estimated_duration"), _members(EventDuration)),
+            geo=_ragged(events.column("geo"), items),
+            supply=_ragged(events.column("supply"), items),
+            commodity=_ragged(events.column("commodity"), items),
+            sector=_ragged(events.column("sector"), items),
+        ),
+        event_items=items,
+        accuracy_sources=sources,
+        accuracy_ratio=ratio,
+        accuracy_samples=samples,
+    )
+
+
+def read_inputs(
+    bulk: Bulk, cycle: Cycle, entities: Sequence[str], shared: Shared | None = None
+) -> CycleInputs:
+    """Read everything that the results of these entities may depend on.
+
+    Their documents as far back as windows and patterns look, and all their bars and exposures; of the
+    entities within the mode's reach the documents of the windows and all bars; every event; the edges.
+
+    Args:
+        bulk: a transaction, REPEATABLE READ for several reads of one state.
+        cycle: the cycle.
+        entities: the requested ones, known or not; every one gets a code.
+        shared: what :func:`read_shared` gave for this cycle; read here where None.
+
+    """
+    shared = read_shared(bulk, cycle) if shared is None else shared
+    enter(bulk, cycle)
+    reach = rules_for(cycle.config).propagation_reach(cycle.config.competitive)
+    near = reachable(shared, entities, reach if cycle.config.flags.competitive_enabled else 0)
+    longest_us = max(LOOKBACK_US.values())
+    patterns_us = round(cycle.config.competitive.pattern_lookback_days * US_PER_DAY)
+    impacts = bulk.arrow(
+        _IMPACTS,
+        (
+            sorted(set(entities)),
+            sorted(set(near) - set(entities)),
+            EPOCH + timedelta(microseconds=cycle.as_of_us - max(longest_us, patterns_us)),
+            EPOCH + timedelta(microseconds=cycle.as_of_us - longest_us),
+        ),
+    )
+    exposures = bulk.arrow(_EXPOSURES, (sorted(set(entities)),))
+    return _columns(pa.array(near, pa.string()), impacts, bulk.arrow(_BARS, (near,)), exposures, shared)
+
+
+def accuracy_slices(bulk: Bulk, cycle: Cycle, entities: Sequence[str], size: int) -> Iterator[CycleInputs]:
+    """All documents and bars, ``size`` entities at a time: an outcome needs nothing of another entity."""
+    enter(bulk, cycle)
+    nothing = Shared(*_no_shared())
+    empty = pa.table(
+        {
+            "entity_id": pa.array([], pa.string()),
+            "dimension": pa.array([], pa.int32()),
+            "item": pa.array([], pa.string()),
+            "share": pa.array([], pa.float64()),
+            "known_at": pa.array([], pa.timestamp("us", "UTC")),
+        }
+    )
+    for first in range(0, len(entities), size):
+        part = sorted(entities[first : first + size])
+        impacts = bulk.arrow(_IMPACTS, (part, [], _ALWAYS, _ALWAYS))
+        yield _columns(pa.array(part, pa.string()), impacts, bulk.arrow(_BARS, (part,)), empty, nothing)
+
+
+def _columns(
+    entities: pa.Array, impacts: pa.Table, bars: pa.Table, exposures: pa.Table, shared: Shared
+) -> CycleInputs:
+    documents = _table(impacts.column("document_id"))
+    sources = _table(impacts.column("source_id"))
+    source_types = _table(impacts.column("source_type"))
+    catalysts = _table(impacts.column("catalyst_type"))
+    risks = _table(pc.list_flatten(impacts.column("risks")))
+    items = _table(pa.chunked_array([shared.event_items]), exposures.column("item"))
+    return CycleInputs(
+        entities=_strings(entities),
+        document_ids=_strings(documents),
+        sources=_strings(sources),
+        source_types=_strings(source_types),
+        catalysts=_strings(catalysts),
+        risk_labels=_strings(risks),
+        event_ids=_strings(shared.event_ids),
+        items=_strings(items),
+        documents=DocumentRows(
+            entity=_codes(impacts.column("entity_id"), entities),
+            document=_codes(impacts.column("document_id"), documents),
+            source=_codes(impacts.column("source_id"), sources),
+            source_type=_codes(impacts.column("source_type"), source_types),
+            published_us=_times(impacts.column("published_at")),
+            known_us=_times(impacts.column("known_at")),
+            credibility=_floats(impacts.column("credibility")),
+            novelty=_floats(impacts.column("novelty")),
+            extraction_confidence=_floats(impacts.column("extraction_confidence")),
+            failed=_bools(impacts.column("failed")),
+            has_impact=_bools(impacts.column("has_impact")),
+            sentiment=_floats(impacts.column("sentiment")),
+            impact=_floats(impacts.column("impact_score")),
+            catalyst=_codes(impacts.column("catalyst_type"), catalysts),
+            risks=_ragged(impacts.column("risks"), risks),
+        ),
+        bars=BarRows(
+            entity=_codes(bars.column("entity_id"), entities),
+            day=_ints(bars.column("day").cast(pa.int32())),
+            known_us=_times(bars.column("known_at")),
+            close=_floats(bars.column("close")),
+            volume=_floats(bars.column("volume")),
+        ),
+        events=_events(shared, items),
+        exposures=ExposureRows(
+            entity=_codes(exposures.column("entity_id"), entities),
+            dimension=_ints(exposures.column("dimension")),
+            item=_codes(exposures.column("item"), items),
+            share=_floats(exposures.column("share")),
+            known_us=_times(exposures.column("known_at")),
+        ),
+        edges=_edges(shared, entities),
+        accuracy=_accuracy(shared, sources),
+    )
+
+
+def _events(shared: Shared, items: pa.Array) -> EventRows:
+    """The events with their items as codes of the slice's table."""
+    place = _codes(pa.chunked_array([shared.event_items]), items)
+    rows = shared.events
+    return EventRows(
+        event=rows.event,
+        occurred_us=rows.occurred_us,
+        known_us=rows.known_us,
+        sign=rows.sign,
+        severity=rows.severity,
+        duration=rows.duration,
+        geo=Ragged(rows.geo.offsets, place[rows.geo.codes]),
+        supply=Ragged(rows.supply.offsets, place[rows.supply.codes]),
+        commodity=Ragged(rows.commodity.offsets, place[rows.commodity.codes]),
+        sector=Ragged(rows.sector.offsets, place[rows.sector.codes]),
+    )
+
+
+def _edges(shared: Shared, entities: pa.Array) -> EdgeRows:
+    """The edges among the slice's entities: every shortest path within reach runs over these."""
+    place = _codes(pa.chunked_array([shared.nodes]), entities)
+    rows = shared.edges
+    source, target = place[rows.source], place[rows.target]
+    inside = (source >= 0) & (target >= 0)
+    return EdgeRows(source[inside], target[inside], rows.rho[inside], rows.known_us[inside])
+
+
+def _accuracy(shared: Shared, sources: pa.Array) -> AccuracyRows:
+    place = _codes(pa.chunked_array([shared.accuracy_sources]), sources)
+    here = place >= 0
+    return AccuracyRows(place[here], shared.accuracy_ratio[here], shared.accuracy_samples[here])
+
+
+def _no_shared() -> tuple[pa.Array, EdgeRows, pa.Array, EventRows, pa.Array, pa.Array, Float, Int]:
+    texts, ints, floats = pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0)
+    none = Ragged.empty(0)
+    events = EventRows(ints, ints, ints, ints, ints, ints, none, none, none, none)
+    return texts, EdgeRows(ints, ints, floats, ints), texts, events, texts, texts, floats, ints
+
+
+# ------------------------------------------------------------------------------------- Arrow to columns
+
+
+def _table(*columns: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """The distinct strings of the columns by code point (bytewise in UTF-8), without null."""
+    chunks = [
+        c for column in columns for c in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
+    ]
+    distinct = pc.drop_null(pc.unique(pa.chunked_array(chunks, pa.string())))
+    return distinct.take(pc.sort_indices(distinct))
+
+
+def _members(enum: type[EventDirection | Severity | EventDuration]) -> pa.Array:
+    return pa.array([str(member) for member in enum], pa.string())
+
+
+def _codes(column: pa.ChunkedArray, table: pa.Array) -> Int:
+    """Position of every string in the table, -1 for null and for one that is not there."""
+    return _ints(pc.fill_null(pc.index_in(column, value_set=table, skip_nulls=True), -1))
+
+
+def _ragged(column: pa.ChunkedArray, table: pa.Array) -> Ragged:
+    lengths = _ints(pc.fill_null(pc.list_value_length(column), 0))
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    values = pc.list_flatten(column)
+    values = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+    return Ragged(offsets, _codes(values, table))
+
+
+def _ints(column: pa.ChunkedArray | pa.Array) -> Int:
+    return np.asarray(column.to_numpy(), np.int64)
+
+
+def _times(column: pa.ChunkedArray) -> Int:
+    return _ints(column.cast(pa.int64()))
+
+
+def _floats(column: pa.ChunkedArray) -> Float:
+    return np.array(column.to_numpy(), np.float64)
+
+
+def _bools(column: pa.ChunkedArray) -> Bool:
+    return np.array(column.to_numpy(), np.bool_)
+
+
+def _strings(table: pa.Array) -> Strings:
+    strings = np.empty(len(table), np.object_)
+    strings[:] = table.to_pylist()
+    return strings
