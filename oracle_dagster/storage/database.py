@@ -124,13 +124,13 @@ class Bulk:
             )
         self._staged.add(name)
 
-    def append(self, name: str, table: pa.Table) -> None:
-        """Copy an Arrow table into the existing table ``name``; columns it lacks get their defaults.
+    def append(self, name: str, table: pa.Table, *, temporary: bool = False) -> None:
+        """Copy an Arrow table into the existing (temporary) table ``name``; missing columns get defaults.
 
         Binary values pass as they are, so 16 bytes go into a uuid and a byte 1 before JSON text into a jsonb.
         """
         with self._database.errors("write"):
-            self._cursor.adbc_ingest(name, table, mode="append")
+            self._cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     @contextlib.contextmanager
     def savepoint(self, name: str) -> Iterator[None]:
