@@ -1,0 +1,52 @@
+"""``oracle doctor``: is everything as it should be?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from oracle_dagster.cli.common import (
+    EXIT_FAILED,
+    HomeOption,
+    JsonOption,
+    console,
+    note,
+    print_json,
+    resolve_home,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Look for faults, and say what to do about each.
+
+    Looks at the installation, the home, the database and the orchestrator. Exit code 1 if something is broken; a notice is none.
+    """
+    from oracle_dagster.cli.common import progress
+    from oracle_dagster.doctor import Verdict, examine
+
+    place = resolve_home(home)
+    findings = []
+    with progress("looking") as advance:
+        for number, finding in enumerate(examine(place, say=note), start=1):
+            findings.append(finding)
+            advance(number, what=f"looked at {finding.check}")
+    if as_json:
+        print_json([asdict(f) for f in findings])
+    else:
+        from rich.table import Table
+        from rich.text import Text
+
+        colours = {Verdict.OK: "green", Verdict.NOTICE: "yellow", Verdict.BROKEN: "bold red"}
+        table = Table("check", "", "found", box=None, pad_edge=False)
+        for f in findings:
+            found = Text(f.found if f.remedy == "" else f"{f.found}\n-> {f.remedy}")
+            table.add_row(f.check, Text(f.verdict.value, style=colours[f.verdict]), found)
+        console().print(table)
+    if any(f.verdict is Verdict.BROKEN for f in findings):
+        raise typer.Exit(EXIT_FAILED)
