@@ -404,6 +404,8 @@ class EmbeddedPostgres:
                     start_new_session=True,
                     pass_fds=(lock,),
                 )
+        except OSError as error:
+            self._raise_no_keeper(str(error))
         finally:
             os.close(lock)
         _reap(keeper)
@@ -413,10 +415,13 @@ class EmbeddedPostgres:
         assert keeper.stdout is not None  # noqa: S101 - asked for above
         with keeper.stdout as words:
             if words.readline() != b"ready\n":
-                raise EmbeddedPostgresError(
-                    f"The process that stops the server of {self.home} after its last user did not start "
-                    f"with {sys.executable}. Check this Python installation.{self._tail(0)}"
-                )
+                self._raise_no_keeper("it ended at once")
+
+    def _raise_no_keeper(self, why: str) -> NoReturn:
+        raise EmbeddedPostgresError(
+            f"The process that stops the server of {self.home} after its last user did not start with "
+            f"{sys.executable}: {why}. Check this Python installation.{self._tail(0)}"
+        )
 
     def keep(self, keeper_lock: int) -> None:
         """Body of the keeper: wait until nobody uses the server, then stop it.
@@ -437,7 +442,8 @@ class EmbeddedPostgres:
         # A home that was deleted and made anew has another keeper; PostgreSQL notices the loss by itself.
         if _same_file(users, self._pg / "users.lock"):
             self._stop(server)
-        # In this order: whoever joins next must find the place of the keeper free.
+        # In this order: whoever joins next must find the places of server and keeper free.
+        os.close(server)
         os.close(keeper_lock)
         os.close(users)
 
@@ -492,13 +498,13 @@ class EmbeddedPostgres:
 
     def _look(self, server: int, launched: subprocess.Popen[bytes] | None, idle: float) -> bool | None:
         """True: ready. False: no server process is left. None: wait."""
+        if _try_lock(server, fcntl.LOCK_SH):
+            fcntl.flock(server, fcntl.LOCK_UN)
+            return False
         folder = self._recorded_socket_dir()
         # Asking a server that recovers would only add a line per look to its log.
         if folder is not None and self._says_ready() and self._ping(folder):
             return True
-        if _try_lock(server, fcntl.LOCK_SH):
-            fcntl.flock(server, fcntl.LOCK_UN)
-            return False
         own = launched is not None and launched.poll() is None
         if not own and idle > LEFTOVER_PATIENCE_SECONDS:
             pid = self._postmaster_pid()
@@ -562,9 +568,9 @@ class EmbeddedPostgres:
                                 "CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'"
                             ).format(sql.Identifier(name))
                         )
-        except psycopg.errors.DiskFull as error:
-            self._raise_disk_full(str(error))
         except psycopg.Error as error:
+            if isinstance(error, psycopg.errors.DiskFull) or "No space left on device" in str(error):
+                self._raise_disk_full(str(error))
             raise ServerStartError(
                 f"The databases {', '.join(DATABASES)} cannot be created on the server of {self.home}: "
                 f"{str(error).strip()}. Look at the end of {self.log}.{self._tail(0)}"

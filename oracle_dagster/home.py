@@ -1,7 +1,7 @@
 """One home: the folder with everything that lasts, and the way from it to the two databases.
 
-Knows which PostgreSQL serves the home (the embedded one, or an external one named by ``ORACLE_DATABASE_URL``) and
-how the orchestrator is configured on it. Holds no table, no query on domain data and no server process.
+Knows which PostgreSQL serves the home (the embedded one, or an external one named by ``ORACLE_DATABASE_URL``)
+and how the orchestrator is configured on it. Holds no table, no query on domain data and no server process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OLDEST_SERVER: Final = 15
 DOMAIN_DATABASE: Final = "oracle"
 DAGSTER_DATABASE: Final = "dagster"
 
-# Values that depend on the machine come from the environment (`Home.environment`), so no password is written here.
+# The address of the storage comes from the environment (`Home.environment`), so no password is written here.
 DAGSTER_YAML: Final = """\
 # Written by oracle at each start; changes made here are lost.
 storage:
@@ -51,7 +51,7 @@ run_coordinator:
 concurrency:
   runs:
     max_concurrent_runs: 4
-run_monitoring: # ends runs that hang in their start or their cancellation; dead workers are seen by `oracle dev`
+run_monitoring: # ends runs that hang while starting or being cancelled; `oracle dev` sees dead workers
   enabled: true
   start_timeout_seconds: 300
   cancel_timeout_seconds: 180
@@ -103,7 +103,7 @@ class Connections:
 
     @property
     def dagster_url(self) -> str:
-        """The orchestrator's database; its storage works with psycopg2 only (it binds parameters in NOTIFY)."""
+        """The orchestrator's database; its storage works with psycopg2 only (a bound parameter in NOTIFY)."""
         return "postgresql+psycopg2" + self.dagster_libpq_url.removeprefix("postgresql")
 
     def close(self) -> None:
@@ -173,13 +173,14 @@ class Home:
             ExternalDatabaseError: the external server is unreachable, older than 15, or grants too little.
             EmbeddedPostgresError: the embedded server cannot be started.
         """
-        domain, dagster = _from_environment(DATABASE_VARIABLE), _from_environment(DAGSTER_DATABASE_VARIABLE)
+        domain = _from_environment(DATABASE_VARIABLE)
+        dagster = _from_environment(DAGSTER_DATABASE_VARIABLE)
         if domain is not None:
             return _connect_external(domain, dagster)
         if dagster is not None:
             raise DatabaseUrlError(
-                f"{DAGSTER_DATABASE_VARIABLE} is set but {DATABASE_VARIABLE} is not. Set both to use your own "
-                "PostgreSQL, or neither to use the embedded one."
+                f"{DAGSTER_DATABASE_VARIABLE} is set but {DATABASE_VARIABLE} is not. Set both to use "
+                "your own PostgreSQL, or neither to use the embedded one."
             )
         lease = self.postgres(progress).acquire()
         return Connections(lease.url(DOMAIN_DATABASE), lease.url(DAGSTER_DATABASE), lease)
@@ -261,9 +262,8 @@ def _url(parameters: dict[str, str]) -> str:
     if user != "":
         rest.pop("password", None)
     query = urlencode(rest, quote_via=quote, safe="")
-    return f"postgresql://{account}/{quote(parameters['dbname'], safe='')}" + (
-        f"?{query}" if query != "" else ""
-    )
+    address = f"postgresql://{account}/{quote(parameters['dbname'], safe='')}"
+    return f"{address}?{query}" if query != "" else address
 
 
 def _place(parameters: dict[str, str]) -> str:
@@ -298,8 +298,8 @@ def _connect_external(domain: dict[str, str], dagster: dict[str, str] | None) ->
         _check_version(connection, dagster)
     if _url(dagster) == _url(domain):
         raise DatabaseUrlError(
-            f"{DAGSTER_DATABASE_VARIABLE} and {DATABASE_VARIABLE} name the same {_place(domain)}. The orchestrator "
-            "needs a database of its own, because both keep a migration history under one name."
+            f"{DAGSTER_DATABASE_VARIABLE} and {DATABASE_VARIABLE} name the same {_place(domain)}. The "
+            "orchestrator needs a database of its own, because both keep a migration history under one name."
         )
     return Connections(_url(domain), _url(dagster))
 
@@ -308,8 +308,8 @@ def _check_version(connection: psycopg.Connection, parameters: dict[str, str]) -
     version = connection.info.server_version // 10_000
     if version < OLDEST_SERVER:
         raise ExternalDatabaseError(
-            f"The server of {_place(parameters)} is PostgreSQL {version}, at least {OLDEST_SERVER} is needed. "
-            "Upgrade it, or use the embedded server."
+            f"The server of {_place(parameters)} is PostgreSQL {version}, at least {OLDEST_SERVER} is "
+            "needed. Upgrade it, or use the embedded server."
         )
 
 
@@ -324,7 +324,7 @@ def _create_database(connection: psycopg.Connection, name: str, parameters: dict
     except psycopg.Error as error:
         user = connection.info.user
         raise ExternalDatabaseError(
-            f"The orchestrator's database {name!r} is missing beside {_place(parameters)} and the role {user!r} cannot "
-            f"create it: {str(error).strip()}. Let an administrator run: "
+            f"The orchestrator's database {name!r} is missing beside {_place(parameters)} and the role "
+            f"{user!r} cannot create it: {str(error).strip()}. Let an administrator run: "
             f'CREATE DATABASE "{name}" OWNER "{user}"; or set {DAGSTER_DATABASE_VARIABLE}.'
         ) from None
