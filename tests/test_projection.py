@@ -231,7 +231,7 @@ def test_r44_momentum_enters_by_half() -> None:
 
 
 def test_r50_the_blend_with_events_is_capped_at_two_fifths() -> None:
-    """e = -.45 and macro +.35: T/(T+|e|) = .4375, capped to .4; blended -.13; contribution 34.1463 % (G34)."""
+    """Own -.45 and macro +.35: share .4375, capped to .4; blended -.13; contribution 34.1463 % (G34)."""
     result = projected(trend(), -0.10, (lasting(0.35),))
     assert result.projected_strength == pytest.approx(0.13, abs=1e-12)
     assert result.macro_contribution_pct == pytest.approx(34.1463, abs=5e-5)
@@ -267,7 +267,7 @@ def test_g34_nothing_at_all_projects_nothing() -> None:
 
 
 def test_a_faded_event_contributes_no_percentage() -> None:
-    """e = 0: weight .4 x .002 = .0008 < .001, though it is all there is; .003 counts in full."""
+    """Own part 0: weight .4 x .002 = .0008 < .001, though it is all there is; .003 counts in full."""
     still = trend(TrendDirection.NEUTRAL, 0.05)
     assert projected(still, 0.0, (lasting(0.002),)).macro_contribution_pct == 0.0
     assert projected(still, 0.0, (lasting(0.003),)).macro_contribution_pct == pytest.approx(100.0)
@@ -310,7 +310,9 @@ def test_r53_divergence_of_the_worked_example() -> None:
     result = projected(trend(), -0.10, (lasting(0.35),))
     assert result.projected_direction is TrendDirection.NEUTRAL
     assert result.diverges_from_current
-    assert result.driving_factors[-1] == "Projected neutral direction diverges from the current negative trend"
+    assert (
+        result.driving_factors[-1] == "Projected neutral direction diverges from the current negative trend"
+    )
 
 
 def test_r53_no_divergence_no_factor() -> None:
@@ -340,7 +342,7 @@ def test_g22_confidence_is_clamped_to_one() -> None:
 
 
 @pytest.mark.parametrize(("confidence", "flagged"), [(0.37, True), (0.375, False)])
-def test_r54_low_confidence_below_three_tenths(confidence: float, flagged: bool) -> None:  # noqa: FBT001
+def test_r54_low_confidence_below_three_tenths(confidence: float, flagged: bool) -> None:
     assert projected(trend(confidence=confidence)).low_confidence is flagged
 
 
@@ -348,7 +350,9 @@ def test_r54_low_confidence_below_three_tenths(confidence: float, flagged: bool)
 
 
 def test_r51_momentum_in_words() -> None:
-    assert projected(trend(), -0.10).driving_factors == ("Negative momentum (-0.100) in recent trend strength",)
+    assert projected(trend(), -0.10).driving_factors == (
+        "Negative momentum (-0.100) in recent trend strength",
+    )
     up = projected(trend(TrendDirection.POSITIVE), 0.15)
     assert up.driving_factors == ("Positive momentum (+0.150) in recent trend strength",)
 
@@ -389,7 +393,9 @@ def test_r52_without_any_factor_one_says_that_the_trend_continues() -> None:
 @pytest.mark.parametrize("dust", [1e-17, -1e-17, 0.0004])
 def test_r52_dust_is_no_factor(dust: float) -> None:
     """Otherwise a last bit would turn a sentence on and off, and it would read +0.000."""
-    assert projected(trend(), dust).driving_factors == ("Baseline continuation of the current negative trend",)
+    assert projected(trend(), dust).driving_factors == (
+        "Baseline continuation of the current negative trend",
+    )
 
 
 def test_r51_a_faded_event_is_no_factor() -> None:

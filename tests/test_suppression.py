@@ -41,7 +41,7 @@ def trend(confidence: float = 0.62, documents: int = 4) -> TrendSummary:
     )
 
 
-def context(  # noqa: PLR0913 - one argument per field
+def context(
     *,
     total: int = 10,
     valid: int | None = None,
@@ -79,12 +79,12 @@ def test_r67_every_failing_check_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(("confidence", "fires"), [(0.399999, True), (0.40, False)])
-def test_r69_low_extraction_confidence(confidence: float, fires: bool) -> None:  # noqa: FBT001
+def test_r69_low_extraction_confidence(confidence: float, fires: bool) -> None:
     assert (R.LOW_EXTRACTION_CONFIDENCE in reasons(context(confidence=confidence))) is fires
 
 
 @pytest.mark.parametrize(("seconds", "fires"), [(0, False), (1, True)])
-def test_r70_evidence_is_stale_after_a_week_to_the_second(seconds: int, fires: bool) -> None:  # noqa: FBT001
+def test_r70_evidence_is_stale_after_a_week_to_the_second(seconds: int, fires: bool) -> None:
     known = context(age_hours=168.0 + seconds / 3600.0)
     assert (R.STALE_EVIDENCE in reasons(known)) is fires
 
@@ -100,7 +100,7 @@ def test_r71_no_document_is_not_stale_but_insufficient() -> None:
 
 
 @pytest.mark.parametrize(("types", "fires"), [(0, True), (1, False)])
-def test_r72_source_diversity_follows_the_number(types: int, fires: bool) -> None:  # noqa: FBT001
+def test_r72_source_diversity_follows_the_number(types: int, fires: bool) -> None:
     assert (R.LOW_SOURCE_DIVERSITY in reasons(context(total=3, types=types))) is fires
 
 
@@ -112,13 +112,13 @@ def test_r72_two_types_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("failed", "total", "fires"), [(2, 4, False), (3, 5, True)])
-def test_r73_failure_rate_above_one_half(failed: int, total: int, fires: bool) -> None:  # noqa: FBT001
+def test_r73_failure_rate_above_one_half(failed: int, total: int, fires: bool) -> None:
     known = context(total=total, failed=failed)
     assert (R.HIGH_EXTRACTION_FAILURE_RATE in reasons(known)) is fires
 
 
 @pytest.mark.parametrize(("valid", "fires"), [(1, True), (2, False)])
-def test_r74_two_valid_documents_are_needed(valid: int, fires: bool) -> None:  # noqa: FBT001
+def test_r74_two_valid_documents_are_needed(valid: int, fires: bool) -> None:
     assert (R.INSUFFICIENT_VALID_DOCUMENTS in reasons(context(total=valid))) is fires
 
 
@@ -284,7 +284,11 @@ def test_r68_all_documents_of_the_window_count_and_the_valid_ones_are_averaged()
     assert found.failed.tolist() == [1, 0, 0]
     assert found.average_extraction_confidence[:2] == pytest.approx([0.7, 0.3])
     assert np.isnan(found.average_extraction_confidence[2])
-    assert found.newest_us.tolist() == [AS_OF_US - 2 * US_PER_DAY, AS_OF_US - round(0.1 * US_PER_DAY), NO_TIME]
+    assert found.newest_us.tolist() == [
+        AS_OF_US - 2 * US_PER_DAY,
+        AS_OF_US - round(0.1 * US_PER_DAY),
+        NO_TIME,
+    ]
     assert found.source_types.tolist() == [2, 0, 0]
 
 
@@ -302,7 +306,11 @@ def test_r1_a_document_exactly_as_old_as_the_window_is_outside() -> None:
 
 def test_no_document_at_all_gives_full_rows() -> None:
     found = counted(documents(), (0, Window.ONE_DAY))
-    assert (found.total.tolist(), found.newest_us.tolist(), found.source_types.tolist()) == ([0], [NO_TIME], [0])
+    assert (found.total.tolist(), found.newest_us.tolist(), found.source_types.tolist()) == (
+        [0],
+        [NO_TIME],
+        [0],
+    )
 
 
 def test_the_age_limit_is_in_hours() -> None:
