@@ -35,6 +35,7 @@ from oracle_core.inputs import (
 )
 from oracle_core.rules import rules_for
 from oracle_core.windows import LOOKBACK_US
+from oracle_dagster.storage import columns
 from oracle_dagster.storage.cycles import AS_OF, EPOCH, SNAPSHOT, Cycle, enter
 from oracle_dagster.storage.database import Bulk, Database, StorageError
 from oracle_dagster.storage.schema import cycles, source_accuracy_history
@@ -42,7 +43,7 @@ from oracle_dagster.storage.schema import cycles, source_accuracy_history
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from oracle_core.inputs import Bool, Float, Int, Strings
+    from oracle_core.inputs import Float, Int
 
 _log = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ def reachable(shared: Shared, entities: Collection[str], reach: int) -> list[str
 
 
 def _codes_of(table: pa.Array, strings: Collection[str]) -> Int:
-    found = _codes(pa.chunked_array([pa.array(list(strings), pa.string())]), table)
+    found = columns.codes(pa.chunked_array([pa.array(list(strings), pa.string())]), table)
     return found[found >= 0]
 
 
@@ -250,10 +251,10 @@ def read_shared(bulk: Bulk, cycle: Cycle, accuracy: tuple[pa.Array, Float, Int] 
     """
     enter(bulk, cycle)
     edges = bulk.arrow(_EDGES)
-    nodes = _table(edges.column("source_entity"), edges.column("target_entity"))
+    nodes = columns.table(edges.column("source_entity"), edges.column("target_entity"))
     events = bulk.arrow(_EVENTS)
-    event_ids = _table(events.column("event_id"))
-    items = _table(*(pc.list_flatten(events.column(d)) for d in DIMENSIONS))
+    event_ids = columns.table(events.column("event_id"))
+    items = columns.table(*(pc.list_flatten(events.column(d)) for d in DIMENSIONS))
     directions = np.array([_SIGN.get(d, 0) for d in EventDirection], np.int64)
     sources, ratio, samples = (
         (pa.array([], pa.string()), np.zeros(0), np.zeros(0, np.int64)) if accuracy is None else accuracy
@@ -261,23 +262,23 @@ def read_shared(bulk: Bulk, cycle: Cycle, accuracy: tuple[pa.Array, Float, Int] 
     return Shared(
         nodes=nodes,
         edges=EdgeRows(
-            source=_codes(edges.column("source_entity"), nodes),
-            target=_codes(edges.column("target_entity"), nodes),
-            rho=_floats(edges.column("rho")),
-            known_us=_times(edges.column("known_at")),
+            source=columns.codes(edges.column("source_entity"), nodes),
+            target=columns.codes(edges.column("target_entity"), nodes),
+            rho=columns.floats(edges.column("rho")),
+            known_us=columns.times(edges.column("known_at")),
         ),
         event_ids=event_ids,
         events=EventRows(
-            event=_codes(events.column("event_id"), event_ids),
-            occurred_us=_times(events.column("occurred_at")),
-            known_us=_times(events.column("known_at")),
-            sign=directions[_codes(events.column("direction"), _members(EventDirection))],
-            severity=_codes(events.column("severity"), _members(Severity)),
-            duration=_codes(events.column("estimated_duration"), _members(EventDuration)),
-            geo=_ragged(events.column("geo"), items),
-            supply=_ragged(events.column("supply"), items),
-            commodity=_ragged(events.column("commodity"), items),
-            sector=_ragged(events.column("sector"), items),
+            event=columns.codes(events.column("event_id"), event_ids),
+            occurred_us=columns.times(events.column("occurred_at")),
+            known_us=columns.times(events.column("known_at")),
+            sign=directions[columns.codes(events.column("direction"), columns.members(EventDirection))],
+            severity=columns.codes(events.column("severity"), columns.members(Severity)),
+            duration=columns.codes(events.column("estimated_duration"), columns.members(EventDuration)),
+            geo=columns.ragged(events.column("geo"), items),
+            supply=columns.ragged(events.column("supply"), items),
+            commodity=columns.ragged(events.column("commodity"), items),
+            sector=columns.ragged(events.column("sector"), items),
         ),
         event_items=items,
         accuracy_sources=sources,
@@ -342,52 +343,52 @@ def accuracy_slices(bulk: Bulk, cycle: Cycle, entities: Sequence[str], size: int
 def _columns(
     entities: pa.Array, impacts: pa.Table, bars: pa.Table, exposures: pa.Table, shared: Shared
 ) -> CycleInputs:
-    documents = _table(impacts.column("document_id"))
-    sources = _table(impacts.column("source_id"))
-    source_types = _table(impacts.column("source_type"))
-    catalysts = _table(impacts.column("catalyst_type"))
-    risks = _table(pc.list_flatten(impacts.column("risks")))
-    items = _table(pa.chunked_array([shared.event_items]), exposures.column("item"))
+    documents = columns.table(impacts.column("document_id"))
+    sources = columns.table(impacts.column("source_id"))
+    source_types = columns.table(impacts.column("source_type"))
+    catalysts = columns.table(impacts.column("catalyst_type"))
+    risks = columns.table(pc.list_flatten(impacts.column("risks")))
+    items = columns.table(pa.chunked_array([shared.event_items]), exposures.column("item"))
     return CycleInputs(
-        entities=_strings(entities),
-        document_ids=_strings(documents),
-        sources=_strings(sources),
-        source_types=_strings(source_types),
-        catalysts=_strings(catalysts),
-        risk_labels=_strings(risks),
-        event_ids=_strings(shared.event_ids),
-        items=_strings(items),
+        entities=columns.strings(entities),
+        document_ids=columns.strings(documents),
+        sources=columns.strings(sources),
+        source_types=columns.strings(source_types),
+        catalysts=columns.strings(catalysts),
+        risk_labels=columns.strings(risks),
+        event_ids=columns.strings(shared.event_ids),
+        items=columns.strings(items),
         documents=DocumentRows(
-            entity=_codes(impacts.column("entity_id"), entities),
-            document=_codes(impacts.column("document_id"), documents),
-            source=_codes(impacts.column("source_id"), sources),
-            source_type=_codes(impacts.column("source_type"), source_types),
-            published_us=_times(impacts.column("published_at")),
-            known_us=_times(impacts.column("known_at")),
-            credibility=_floats(impacts.column("credibility")),
-            novelty=_floats(impacts.column("novelty")),
-            extraction_confidence=_floats(impacts.column("extraction_confidence")),
-            failed=_bools(impacts.column("failed")),
-            has_impact=_bools(impacts.column("has_impact")),
-            sentiment=_floats(impacts.column("sentiment")),
-            impact=_floats(impacts.column("impact_score")),
-            catalyst=_codes(impacts.column("catalyst_type"), catalysts),
-            risks=_ragged(impacts.column("risks"), risks),
+            entity=columns.codes(impacts.column("entity_id"), entities),
+            document=columns.codes(impacts.column("document_id"), documents),
+            source=columns.codes(impacts.column("source_id"), sources),
+            source_type=columns.codes(impacts.column("source_type"), source_types),
+            published_us=columns.times(impacts.column("published_at")),
+            known_us=columns.times(impacts.column("known_at")),
+            credibility=columns.floats(impacts.column("credibility")),
+            novelty=columns.floats(impacts.column("novelty")),
+            extraction_confidence=columns.floats(impacts.column("extraction_confidence")),
+            failed=columns.bools(impacts.column("failed")),
+            has_impact=columns.bools(impacts.column("has_impact")),
+            sentiment=columns.floats(impacts.column("sentiment")),
+            impact=columns.floats(impacts.column("impact_score")),
+            catalyst=columns.codes(impacts.column("catalyst_type"), catalysts),
+            risks=columns.ragged(impacts.column("risks"), risks),
         ),
         bars=BarRows(
-            entity=_codes(bars.column("entity_id"), entities),
-            day=_ints(bars.column("day").cast(pa.int32())),
-            known_us=_times(bars.column("known_at")),
-            close=_floats(bars.column("close")),
-            volume=_floats(bars.column("volume")),
+            entity=columns.codes(bars.column("entity_id"), entities),
+            day=columns.ints(bars.column("day").cast(pa.int32())),
+            known_us=columns.times(bars.column("known_at")),
+            close=columns.floats(bars.column("close")),
+            volume=columns.floats(bars.column("volume")),
         ),
         events=_events(shared, items),
         exposures=ExposureRows(
-            entity=_codes(exposures.column("entity_id"), entities),
-            dimension=_ints(exposures.column("dimension")),
-            item=_codes(exposures.column("item"), items),
-            share=_floats(exposures.column("share")),
-            known_us=_times(exposures.column("known_at")),
+            entity=columns.codes(exposures.column("entity_id"), entities),
+            dimension=columns.ints(exposures.column("dimension")),
+            item=columns.codes(exposures.column("item"), items),
+            share=columns.floats(exposures.column("share")),
+            known_us=columns.times(exposures.column("known_at")),
         ),
         edges=_edges(shared, entities),
         accuracy=_accuracy(shared, sources),
@@ -396,7 +397,7 @@ def _columns(
 
 def _events(shared: Shared, items: pa.Array) -> EventRows:
     """The events with their items as codes of the slice's table."""
-    place = _codes(pa.chunked_array([shared.event_items]), items)
+    place = columns.codes(pa.chunked_array([shared.event_items]), items)
     rows = shared.events
     return EventRows(
         event=rows.event,
@@ -414,7 +415,7 @@ def _events(shared: Shared, items: pa.Array) -> EventRows:
 
 def _edges(shared: Shared, entities: pa.Array) -> EdgeRows:
     """The edges among the slice's entities: every shortest path within reach runs over these."""
-    place = _codes(pa.chunked_array([shared.nodes]), entities)
+    place = columns.codes(pa.chunked_array([shared.nodes]), entities)
     rows = shared.edges
     source, target = place[rows.source], place[rows.target]
     inside = (source >= 0) & (target >= 0)
@@ -422,7 +423,7 @@ def _edges(shared: Shared, entities: pa.Array) -> EdgeRows:
 
 
 def _accuracy(shared: Shared, sources: pa.Array) -> AccuracyRows:
-    place = _codes(pa.chunked_array([shared.accuracy_sources]), sources)
+    place = columns.codes(pa.chunked_array([shared.accuracy_sources]), sources)
     here = place >= 0
     return AccuracyRows(place[here], shared.accuracy_ratio[here], shared.accuracy_samples[here])
 
@@ -432,55 +433,3 @@ def _no_shared() -> tuple[pa.Array, EdgeRows, pa.Array, EventRows, pa.Array, pa.
     none = Ragged.empty(0)
     events = EventRows(ints, ints, ints, ints, ints, ints, none, none, none, none)
     return texts, EdgeRows(ints, ints, floats, ints), texts, events, texts, texts, floats, ints
-
-
-# ------------------------------------------------------------------------------------- Arrow to columns
-
-
-def _table(*columns: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """The distinct strings of the columns by code point (bytewise in UTF-8), without null."""
-    chunks = [
-        c for column in columns for c in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
-    ]
-    distinct = pc.drop_null(pc.unique(pa.chunked_array(chunks, pa.string())))
-    return distinct.take(pc.sort_indices(distinct))
-
-
-def _members(enum: type[EventDirection | Severity | EventDuration]) -> pa.Array:
-    return pa.array([str(member) for member in enum], pa.string())
-
-
-def _codes(column: pa.ChunkedArray, table: pa.Array) -> Int:
-    """Position of every string in the table, -1 for null and for one that is not there."""
-    return _ints(pc.fill_null(pc.index_in(column, value_set=table, skip_nulls=True), -1))
-
-
-def _ragged(column: pa.ChunkedArray, table: pa.Array) -> Ragged:
-    lengths = _ints(pc.fill_null(pc.list_value_length(column), 0))
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    values = pc.list_flatten(column)
-    values = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
-    return Ragged(offsets, _codes(values, table))
-
-
-def _ints(column: pa.ChunkedArray | pa.Array) -> Int:
-    return np.asarray(column.to_numpy(), np.int64)
-
-
-def _times(column: pa.ChunkedArray) -> Int:
-    return _ints(column.cast(pa.int64()))
-
-
-def _floats(column: pa.ChunkedArray) -> Float:
-    return np.array(column.to_numpy(), np.float64)
-
-
-def _bools(column: pa.ChunkedArray) -> Bool:
-    return np.array(column.to_numpy(), np.bool_)
-
-
-def _strings(table: pa.Array) -> Strings:
-    strings = np.empty(len(table), np.object_)
-    strings[:] = table.to_pylist()
-    return strings
