@@ -173,7 +173,7 @@ def run_mutmut(scratch: Path, workers: int) -> bool:
         "PYTHONPATH": str(scratch / "mutants"),
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
-        "ORACLE_HYPOTHESIS_PROFILE": "repeatable",
+        "ORACLE_HYPOTHESIS_PROFILE": "mutants",
     }
     (scratch / "mutants").mkdir()
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(workers)]
