@@ -19,6 +19,8 @@ from oracle_dagster.resources import CycleSettings, OracleDatabase
 
 LOCATION: Final = "oracle"
 """Name of the code location, the same in workspace.yaml and wherever the services name it."""
+MODULE: Final = "oracle_dagster.definitions"
+"""What the code location loads."""
 
 
 def build_defs(

@@ -11,7 +11,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,8 @@ import dagster as dg
 
 from oracle_dagster.as_of import format_as_of
 from oracle_dagster.assets.configuration import configuration_versions
-from oracle_dagster.partitions import key_text, partition_tags
+from oracle_dagster.input_versions import entity_input_versions, whole_input_versions
+from oracle_dagster.partitions import key_text, partition_tags, register_entities
 
 try:
     # Internal, but 22 events per second become about 1,000: they reach the storage in one statement.
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from oracle_dagster.partitions import Key
     from oracle_dagster.pipeline import StageReport
     from oracle_dagster.storage.cycles import Cycle, Failure
+    from oracle_dagster.storage.database import Database
 
 DATA_VERSION_TAG: Final = "dagster/data_version"
 NO_VERSION: Final = "INITIAL"  # the orchestrator's word for an asset that never reported one
@@ -244,14 +246,14 @@ def report_chain(
 
     """
     instance, settings = context.instance, configuration_versions(cycle.config)
+    latest = latest_versions(instance, [*settings, *(name for o in lineage.values() for name in o.whole)])
     # Where a setting never reported a version, its asset has none to compare a partition with.
-    missing = [name for name, found in latest_versions(instance, settings).items() if found == NO_VERSION]
-    report_versions(instance, {name: settings[name] for name in missing})
+    report_versions(instance, {n: version for n, version in settings.items() if latest[n] == NO_VERSION})
     written: dict[str, dict[Key, str]] = {}
     positions: dict[str, int] = {}
     for asset, origin in lineage.items():
-        whole = latest_versions(instance, origin.whole) | {name: settings[name] for name in origin.settings}
-        common = input_tags(whole, position)
+        common = input_tags({name: latest[name] for name in origin.whole}, position)
+        common |= input_tags({name: settings[name] for name in origin.settings}, position)
         events = []
         for key_report in report.keys[asset]:
             key = (key_report.entity_id, key_report.window)
@@ -281,6 +283,10 @@ def report_chain(
         counts,
         phases,
     )
+    listener = _listener.get()
+    if listener is not None:
+        listener.computed |= {asset: len(keys) for asset, keys in written.items()}
+        listener.seconds |= report.seconds
     return {asset: list(keys) for asset, keys in written.items()}
 
 
@@ -301,25 +307,66 @@ def require_something(computed: Mapping[str, Sequence[Key]], failures: Sequence[
     raise dg.Failure(why, metadata={"failed_keys": len(failures)}, allow_retries=False)
 
 
-_progress: ContextVar[Callable[[str, int, int], None] | None] = ContextVar("progress", default=None)
+Progress = Callable[[str, int, int], None]
+"""Told the phase, how many keys are done, and how many there are."""
 
 
-def progress() -> Callable[[str, int, int], None] | None:
-    """Who wants to be told how far a run in this process is; None in the orchestrator's own processes."""
-    return _progress.get()
+@dataclass
+class Listener:
+    """Who launched a run in this process and hears of it; the orchestrator's own processes have none."""
+
+    progress: Progress | None = None
+    computed: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+def progress() -> Progress | None:
+    """Whom the running step tells how far it is."""
+    listener = _listener.get()
+    return None if listener is None else listener.progress
 
 
 @contextlib.contextmanager
-def telling(listener: Callable[[str, int, int], None] | None) -> Iterator[None]:
-    """Tell ``listener`` (phase, done, total) of every run executed inside."""
-    token = _progress.set(listener)
+def listening(progress: Progress | None) -> Iterator[Listener]:
+    """Hear of every run that is executed inside."""
+    listener = Listener(progress)
+    token = _listener.set(listener)
     try:
-        yield
+        yield listener
     finally:
-        _progress.reset(token)
+        _listener.reset(token)
 
 
 # -------------------------------------------------------------------------------- inputs and settings
+
+
+def report_inputs(
+    instance: dg.DagsterInstance, database: Database, entities: Collection[str] | None = None
+) -> int:
+    """Tell the orchestrator how far the inputs have got, so that exactly what depends on them turns stale.
+
+    To be called after inputs were written. Entities without a partition get one; unchanged inputs cost no
+    event, so that calling it again is cheap.
+
+    Args:
+        instance: of the orchestrator.
+        database: with the inputs.
+        entities: those that may have new inputs; all where None.
+
+    Returns:
+        How many events were recorded.
+
+    Raises:
+        StorageError: the inputs cannot be read.
+
+    """
+    by_entity = entity_input_versions(database, entities)
+    named = {entity for versions in by_entity.values() for entity in versions}
+    register_entities(instance, sorted(named))
+    return report_versions(instance, whole_input_versions(database), by_entity)
 
 
 def report_versions(

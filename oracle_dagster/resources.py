@@ -5,21 +5,17 @@ Connects when first used, so that definitions load anywhere; then says what is m
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import os
+from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 from pydantic import Field
 
 from oracle_dagster.as_of import as_of_of_run
 from oracle_dagster.home import DATABASE_VARIABLE, HOME_VARIABLE, Home, HomeError
-
-if TYPE_CHECKING:
-    from oracle_dagster.storage.database import Database
-
-_EMBEDDED_MARK: Final = "pg"
+from oracle_dagster.storage.database import Database
 
 
 class NoDatabaseError(HomeError):
@@ -39,15 +35,33 @@ class OracleDatabase(dg.ConfigurableResource["OracleDatabase"]):
             HomeError: the server cannot be used; the message says why and what helps.
 
         """
-        return _open(str(Home.resolve(None if self.home == "" else self.home).path))
+        home = Home.resolve(None if self.home == "" else self.home)
+        key = (str(home.path), os.environ.get(DATABASE_VARIABLE, ""))
+        if key not in _opened:
+            _opened[key] = _open(home)
+        return _opened[key]
 
 
-@functools.cache
-def _open(home_path: str) -> Database:
-    from oracle_dagster.home import DATABASE_VARIABLE, Home
-    from oracle_dagster.storage.database import Database
+# By home and external server: opened once in the life of a process.
+_opened: dict[tuple[str, str], Database] = {}
 
-    home = Home(Path(home_path))
+
+@contextlib.contextmanager
+def serving(home: Home, database: Database) -> Iterator[None]:
+    """Give this database to every step that runs in this process meanwhile, instead of opening another."""
+    key = (str(home.path), os.environ.get(DATABASE_VARIABLE, ""))
+    before = _opened.get(key)
+    _opened[key] = database
+    try:
+        yield
+    finally:
+        if before is None:
+            del _opened[key]
+        else:
+            _opened[key] = before
+
+
+def _open(home: Home) -> Database:
     if not has_database(home):
         raise NoDatabaseError(
             f"There is no database: the home {home.path} holds none and {DATABASE_VARIABLE} is not set. "
@@ -60,8 +74,6 @@ def _open(home_path: str) -> Database:
 
 def has_database(home: Home) -> bool:
     """Whether a home was initialised, or an external server is named; nothing is started or created."""
-    import os
-
     return os.environ.get(DATABASE_VARIABLE, "") != "" or home.pg_dir.exists()
 
 

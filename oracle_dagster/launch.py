@@ -1,0 +1,340 @@
+"""Run the cycle job from this process, as a run that the user interface shows and can repeat.
+
+The same job on the same orchestrator's storage; only who executes it differs. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+import dagster as dg
+import sqlalchemy as sa
+
+# Internal: the public way to execute in this process forgets the code location and ignores cancelling.
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run_iterator
+from dagster._core.execution.plan.objects import ErrorSource, StepFailureData
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+
+from oracle_core.enums import Window
+from oracle_dagster import pipeline, reporting
+from oracle_dagster.as_of import AS_OF_TAG, format_as_of
+from oracle_dagster.assets.configuration import configuration_versions
+from oracle_dagster.definitions import LOCATION, MODULE, defs
+from oracle_dagster.jobs import CYCLE_JOB, cycle_config
+from oracle_dagster.partitions import Key, batch_tags, order_keys, register_entities
+from oracle_dagster.resources import serving
+from oracle_dagster.storage import cycles, migrate
+from oracle_dagster.storage.database import Database
+from oracle_dagster.storage.schema import cycle_failures, run_log
+from oracle_dagster.workers import HOST_TAG, host_name
+
+if TYPE_CHECKING:
+    from oracle_dagster.home import Connections, Home
+
+Status = Literal["success", "partial", "failed", "canceled"]
+_NAMED: Final = 5
+_REPOSITORY: Final = "__repository__"  # the orchestrator's name for the only one of a location
+
+
+class LaunchError(ValueError):
+    """A run that cannot be started as asked; the message names what and the remedy."""
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What became of a run.
+
+    ``status`` is ``partial`` where some keys failed and others were computed. ``computed`` counts keys by
+    asset, ``failures`` names the others, ``seconds`` are durations by phase, ``message`` says why it failed.
+    """
+
+    run_id: str
+    status: Status
+    as_of: datetime
+    config_version: int
+    keys: int
+    computed: Mapping[str, int] = field(default_factory=dict)
+    failures: Sequence[cycles.Failure] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+
+
+@contextlib.contextmanager
+def orchestrator(home: Home, connections: Connections) -> Iterator[dg.DagsterInstance]:
+    """The orchestrator's storage of a home; meanwhile this process has the environment that goes with it."""
+    home.write_dagster_yaml()
+    wanted = home.environment(connections)
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        with dg.DagsterInstance.from_config(str(home.dagster_dir)) as instance:
+            yield instance
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def run_cycle(
+    home: Home,
+    *,
+    as_of: datetime | None = None,
+    entities: Collection[str] | None = None,
+    windows: Collection[str] | None = None,
+    config_version: int | None = None,
+    stages: Collection[str] | None = None,
+    from_failed_run: str | None = None,
+    progress: reporting.Progress | None = None,
+) -> RunOutcome:
+    """Compute a cycle in this process and wait for it; Ctrl-C cancels the run.
+
+    Args:
+        home: whose databases are used.
+        as_of: the moment to look from, with an offset; the database's present time where None.
+        entities: only these; all that the cycle knows where None.
+        windows: only these; all five where None.
+        config_version: version of the configuration; the active one where None.
+        stages: assets of the chain to compute; all four where None.
+        from_failed_run: repeat exactly the keys that failed in this run, as of its moment and under its
+            configuration, from the first stage in which one failed; nothing else may be given with it.
+        progress: told (phase, keys done, keys in all).
+
+    Raises:
+        LaunchError: a name is unknown, nothing is known as of then, or the run to repeat had no failures.
+        StorageError: the database cannot be used.
+        HomeError: the home cannot be used.
+        ConfigError: the configuration cannot be used.
+
+    """
+    with home.connect() as connections, orchestrator(home, connections) as instance:
+        database = Database(connections.domain_url)
+        try:
+            migrate.check(database)
+            if from_failed_run is not None:
+                if any(given is not None for given in (as_of, entities, windows, config_version, stages)):
+                    raise LaunchError(
+                        "A repeat takes its moment, keys, configuration and stages from the failed run; "
+                        "leave out --as-of, --entity, --window, --set and --stage."
+                    )
+                plan = _plan_repeat(instance, database, from_failed_run)
+            else:
+                plan = _plan(
+                    database,
+                    as_of=as_of,
+                    entities=entities,
+                    windows=windows,
+                    config_version=config_version,
+                    stages=stages,
+                )
+            with serving(home, database), reporting.listening(progress) as heard:
+                return _execute(instance, database, plan, heard)
+        finally:
+            database.close()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Everything that decides a run."""
+
+    cycle: cycles.Cycle
+    keys: Sequence[Key]
+    stages: tuple[str, ...]
+    active: bool
+    parent: dg.DagsterRun | None = None
+
+
+def _plan(
+    database: Database,
+    *,
+    as_of: datetime | None,
+    entities: Collection[str] | None,
+    windows: Collection[str] | None,
+    config_version: int | None,
+    stages: Collection[str] | None,
+) -> _Plan:
+    wanted_stages = _known_names("stage", stages, pipeline.STAGES)
+    wanted_windows = _known_names("window", windows, tuple(window.value for window in Window))
+    cycle = pipeline.open_cycle(
+        database, _now(database) if as_of is None else as_of, config_version=config_version
+    )
+    known = pipeline.known_entities(database, cycle)
+    if len(known) == 0:
+        raise LaunchError(
+            f"No entity is known as of {format_as_of(cycle.as_of)} in the {database.place}. Load documents "
+            "with `oracle ingest PATH` (old ones with --known-at published), or choose a later --as-of."
+        )
+    chosen = list(known if entities is None else dict.fromkeys(entities))
+    missing = sorted(set(chosen) - set(known))
+    if missing:
+        raise LaunchError(
+            f"Not known as of {format_as_of(cycle.as_of)}: {_few(missing)}. Names are case-sensitive; there "
+            f"are {len(known)}: {_few(sorted(known))}."
+        )
+    keys = order_keys((entity, window) for entity in chosen for window in wanted_windows)
+    return _Plan(cycle, keys, wanted_stages, active=config_version is None)
+
+
+def _plan_repeat(instance: dg.DagsterInstance, database: Database, run_id: str) -> _Plan:
+    parent = instance.get_run_by_id(run_id)
+    if parent is None:
+        raise LaunchError(f"There is no run {run_id} in this home; the user interface lists the runs.")
+    query = sa.select(cycle_failures).where(cycle_failures.c.run_id == run_id)
+    log = sa.select(run_log.c.config_version).where(
+        run_log.c.run_id == run_id, run_log.c.config_version.is_not(None)
+    )
+    with database.begin() as connection:
+        failures = connection.execute(query).all()
+        version = connection.execute(log.limit(1)).scalar()
+    if not failures:
+        raise LaunchError(
+            f"Run {run_id} lists no failed key, so there is nothing to repeat key by key. Re-execute it in "
+            "the user interface, or start `oracle run` anew."
+        )
+    cycle = pipeline.open_cycle(database, failures[0].as_of, config_version=version)
+    first = min(pipeline.STAGES.index(failure.stage) for failure in failures)
+    selected = parent.asset_selection
+    stages = [
+        stage for stage in pipeline.STAGES[first:] if selected is None or dg.AssetKey(stage) in selected
+    ]
+    keys = order_keys((failure.entity_id, failure.window) for failure in failures)
+    return _Plan(cycle, keys, tuple(stages), active=False, parent=parent)
+
+
+def _known_names(kind: str, given: Collection[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    if given is None:
+        return known
+    unknown = [name for name in given if name not in known]
+    if unknown or len(given) == 0:
+        raise LaunchError(
+            f"There is no {kind} {', '.join(map(repr, unknown))}; choose from {', '.join(known)}."
+        )
+    return tuple(name for name in known if name in given)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _now(database: Database) -> datetime:
+    """The database's present time, by which ingested records become known."""
+    with database.begin() as connection:
+        moment: datetime = connection.execute(sa.select(sa.func.now())).scalar_one()
+    return moment.astimezone(UTC)
+
+
+def _execute(
+    instance: dg.DagsterInstance, database: Database, plan: _Plan, heard: reporting.Listener
+) -> RunOutcome:
+    cycle = plan.cycle
+    new = register_entities(instance, dict.fromkeys(entity for entity, _ in plan.keys))
+    if new:
+        reporting.report_inputs(instance, database, new)
+    if plan.active:
+        reporting.report_versions(instance, configuration_versions(cycle.config))
+    batch = str(cycles.create_batch(database, plan.keys))
+    selection = {dg.AssetKey(stage) for stage in plan.stages}
+    if "weighted_signals" in plan.stages:
+        selection.add(dg.AssetKey("source_accuracy"))
+    job = defs.resolve_job_def(CYCLE_JOB)
+    run = instance.create_run_for_job(
+        job,
+        run_config={
+            **cycle_config(
+                as_of=format_as_of(cycle.as_of), config_version=cycle.config_version, batch_id=batch
+            ),
+            # The command line shows the outcome itself; the run's own log is in the user interface.
+            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+        },
+        tags={**batch_tags(batch, plan.keys), AS_OF_TAG: format_as_of(cycle.as_of), HOST_TAG: host_name()},
+        asset_selection=None if len(plan.stages) == len(pipeline.STAGES) else selection,
+        root_run_id=None if plan.parent is None else plan.parent.root_run_id or plan.parent.run_id,
+        parent_run_id=None if plan.parent is None else plan.parent.run_id,
+        remote_job_origin=job_origin(),
+    )
+    message = _work_through(instance, InMemoryJob(job), run)
+    ended = instance.get_run_by_id(run.run_id)
+    return _outcome(database, plan, run if ended is None else ended, heard, message)
+
+
+def job_origin() -> RemoteJobOrigin:
+    """Where the user interface finds the job of a run: the code location and what it loads."""
+    target = LoadableTargetOrigin(executable_path=sys.executable, module_name=MODULE, attribute="defs")
+    location = ManagedGrpcPythonEnvCodeLocationOrigin(target, LOCATION)
+    return RemoteJobOrigin(RemoteRepositoryOrigin(location, _REPOSITORY), CYCLE_JOB)
+
+
+def _work_through(instance: dg.DagsterInstance, job: InMemoryJob, run: dg.DagsterRun) -> str:
+    """Execute the run and return why it failed, empty where it did not."""
+    message = ""
+    try:
+        for event in execute_run_iterator(job, run, instance):
+            if event.is_step_failure:
+                failure = event.step_failure_data
+                if failure.error_source is ErrorSource.INTERRUPT:
+                    # Said before the run ends, so that it ends as canceled and not as failed.
+                    instance.report_run_canceling(run, "Interrupted at the command line.")
+                message = message or _reason(failure)
+    except BaseException:
+        # Interrupted outside a step, or the storage is gone: leave no run that seems to go on.
+        with contextlib.suppress(Exception):
+            left = instance.get_run_by_id(run.run_id)
+            if left is not None and not left.is_finished:
+                instance.report_run_canceled(left, "Interrupted at the command line.")
+        raise
+    return message
+
+
+def _reason(failure: StepFailureData) -> str:
+    """The innermost message of a failed step, without its stack."""
+    if failure.user_failure_data is not None and failure.user_failure_data.description:
+        return str(failure.user_failure_data.description)
+    error = failure.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return "" if error is None else str(error.message).strip()
+
+
+def _outcome(
+    database: Database,
+    plan: _Plan,
+    run: dg.DagsterRun,
+    heard: reporting.Listener,
+    message: str,
+) -> RunOutcome:
+    query = sa.select(cycle_failures).where(cycle_failures.c.run_id == run.run_id)
+    with database.begin() as connection:
+        failures = [
+            cycles.Failure(row.stage, row.entity_id, row.window, row.message)
+            for row in connection.execute(query)
+        ]
+    status: Status = "failed"
+    if run.status is dg.DagsterRunStatus.SUCCESS:
+        status = "partial" if failures else "success"
+    elif run.status is dg.DagsterRunStatus.CANCELED:
+        status = "canceled"
+    return RunOutcome(
+        run_id=run.run_id,
+        status=status,
+        as_of=plan.cycle.as_of,
+        config_version=plan.cycle.config_version,
+        keys=len(plan.keys),
+        computed=heard.computed,
+        failures=failures,
+        seconds=heard.seconds,
+        message="" if status in ("success", "partial") else message,
+    )
