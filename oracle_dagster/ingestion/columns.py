@@ -1,8 +1,8 @@
 """Blocks of lines to columns ready for the tables: recognise good records in bulk, judge the others singly.
 
-Arrow parses a block at once and the rules are checked on columns. That check may doubt a good record but never
-passes a bad one; whatever it doubts is judged by the models, which alone decide and explain. Nothing here talks
-to the database.
+Arrow parses a block at once and the rules are checked on columns. That check may doubt a good record but
+never passes a bad one; whatever it doubts is judged by the models, which alone decide and explain. Nothing
+here talks to the database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from oracle_dagster.ingestion.models import (
     EARLIEST,
     LATEST,
     UUID_PATTERN,
-    BarRecord,
     EventRecord,
     ExposureRecord,
     ExtractionStatus,
@@ -65,7 +64,9 @@ UUID: Final = pa.binary(16)  # as PostgreSQL's binary COPY reads it
 JSONB_VERSION: Final = b"\x01"  # first byte of a jsonb value in binary COPY
 _TIMESTAMP_PATTERN: Final = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$"
 _DAY_PATTERN: Final = r"^\d{4}-\d\d-\d\d$"
-_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.I | re.ASCII)
+_NUMBER: Final = re.compile(
+    r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.IGNORECASE | re.ASCII
+)
 _SIGNS: Final = {
     Sentiment.POSITIVE: 1.0,
     Sentiment.NEGATIVE: -1.0,
@@ -89,9 +90,9 @@ class Batch:
     """Valid records of one block as columns, and what was refused.
 
     ``rows`` holds one row per record with the columns of its versioned table (without the version columns);
-    ``impacts`` one row per (document, entity), ``record`` being the row of its document. ``primary_us`` is the
-    earliest time a record can have been known, ``own_us`` its own ``known_at`` or ``UNKNOWN_US``. Records with
-    equal ``keys`` are versions of one thing, and equal where ``contents`` are.
+    ``impacts`` one row per (document, entity), ``record`` being the row of its document. ``primary_us`` is
+    the earliest time a record can have been known, ``own_us`` its own ``known_at`` or ``UNKNOWN_US``. Records
+    with equal ``keys`` are versions of one thing, and equal where ``contents`` are.
     """
 
     source: Source
@@ -122,19 +123,19 @@ def columns_of(block: Block) -> Batch:
         records = []
         lines, numbers = [], []
         for line, number in zip(block.lines, block.numbers, strict=True):
-            judged = judge(kind, line, block.columns)
-            if isinstance(judged, Fault):
-                misread.append(Misread(number, original(line, block.columns), judged))
+            verdict = judge(kind, line, block.columns)
+            if isinstance(verdict, Fault):
+                misread.append(Misread(number, original(line, block.columns), verdict))
             else:
                 lines.append(line)
                 numbers.append(number)
-                records.append(judged)
+                records.append(verdict)
         batch = _SINGLY[kind](block.source, lines, numbers, records)
     else:
         parse, doubt, build = _IN_BULK[kind]
         table = parse(lines, block.columns)
         doubtful = np.ones(len(lines), np.bool_) if table is None else doubt(table)
-        if doubtful.any() or table is None:
+        if doubtful.any():
             lines, numbers, canonical = [], [], []
             for line, number, judge_it in zip(block.lines, block.numbers, doubtful.tolist(), strict=True):
                 judged = judge(kind, line, block.columns) if judge_it else None
@@ -145,8 +146,8 @@ def columns_of(block: Block) -> Batch:
                 numbers.append(number)
                 canonical.append(line if judged is None else _canonical(judged, block.columns))
             table = parse(canonical, block.columns)
-            if table is None:  # pragma: no cover - canonical lines are what the parser is made for
-                raise AssertionError(f"{block.source.name}: records judged valid cannot be parsed")
+        if table is None:  # pragma: no cover - canonical lines are what the parser is made for
+            raise AssertionError(f"{block.source.name}: records judged valid cannot be parsed")
         batch = build(block.source, lines, numbers, table)
     batch.columns, batch.misread, batch.position = block.columns, misread, block.position
     batch.read = len(block.lines) + len(block.misread)
@@ -167,8 +168,11 @@ def judge(kind: Kind, line: bytes, columns: Columns) -> Record | Fault:
     try:
         rows = list(csv.reader([text], strict=True))
     except csv.Error as error:
-        return fault(Reason.WRONG_COLUMNS, f"the line is not CSV ({error}; no value may contain a line break)",
-                     value=text)
+        return fault(
+            Reason.WRONG_COLUMNS,
+            f"the line is not CSV ({error}; no value may contain a line break)",
+            value=text,
+        )
     values = rows[0] if rows else []
     if len(values) != len(columns):
         what = f"the line has {len(values)} columns, the header has {len(columns)}"
@@ -211,15 +215,13 @@ def _parse_json(schema: pa.Schema, lines: Sequence[bytes]) -> pa.Table | None:
     if not lines:
         return schema.empty_table()
     data = b"\n".join(lines)
-    if b"\\u0000" in data or not all(line[0] == 0x7B and line[-1] == 0x7D for line in lines):
+    if b"\\u0000" in data or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
         return None
     try:
         table = arrow_json.read_json(
             pa.BufferReader(data),
             read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            parse_options=arrow_json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="error"
-            ),
+            parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
         ).combine_chunks()
         table.validate(full=True)  # among others that text is UTF-8
     except (pa.ArrowException, UnicodeDecodeError):
@@ -233,9 +235,10 @@ class _Doubts:
     def __init__(self, rows: int) -> None:
         self.rows: Bool = np.zeros(rows, np.bool_)
 
-    def unless(self, good: Any, rows: Int | None = None) -> None:
+    def unless(self, good: Bool | pa.Array, rows: Int | None = None) -> None:
         """Doubt rows where ``good`` is not true; ``rows`` says which row each element belongs to."""
-        good = good.fill_null(False).to_numpy(zero_copy_only=False) if isinstance(good, pa.Array) else good  # noqa: FBT003
+        if isinstance(good, pa.Array):
+            good = _true(good)
         if rows is None:
             self.rows |= ~good
         else:
@@ -271,6 +274,11 @@ def _floats(values: pa.Array) -> Float:
     return cast("Float", values.fill_null(np.nan).to_numpy(zero_copy_only=False))
 
 
+def _true(values: pa.Array) -> Bool:
+    """Null is not true."""
+    return cast("Bool", pc.coalesce(values, pa.scalar(value=False)).to_numpy(zero_copy_only=False))
+
+
 def _nulls(values: pa.Array) -> Bool:
     return cast("Bool", values.is_null().to_numpy(zero_copy_only=False))
 
@@ -285,6 +293,12 @@ def _times(values: pa.Array) -> Int | None:
         return _as_us(pc.cast(values, TIMESTAMP))
     except pa.ArrowException:
         return None
+
+
+def _checked(moments: Int | None) -> Int:
+    if moments is None:  # pragma: no cover - only columns without doubts are built
+        raise AssertionError("a timestamp passed the checks and cannot be read")
+    return moments
 
 
 def _as_us(times: pa.Array) -> Int:
@@ -351,7 +365,7 @@ def _doubtful_documents(table: pa.Table) -> Bool:
     doubts.unless(_within(column("credibility"), 0, 1))
     doubts.unless(_within(column("novelty"), 0, 1))
     status, confidence = (pc.struct_field(column("extraction"), i) for i in (0, 1))
-    failed = pc.equal(status, ExtractionStatus.FAILED).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    failed = _true(pc.equal(status, ExtractionStatus.FAILED))
     doubts.unless(failed | (_each(status, lambda text: text == ExtractionStatus.OK) & ~_nulls(confidence)))
     doubts.unless(_within(confidence, 0, 1))
     _doubt_impacts(doubts, column("impacts"))
@@ -380,9 +394,7 @@ def _doubt_impacts(doubts: _Doubts, impacts: pa.Array) -> None:
 
 def _build_documents(source: Source, lines: list[bytes], numbers: list[int], table: pa.Table) -> Batch:
     column = _column_reader(table)
-    published, own = (_times(column(name)) for name in ("published_at", "known_at"))
-    assert published is not None
-    assert own is not None
+    published, own = (_checked(_times(column(name))) for name in ("published_at", "known_at"))
     status, confidence = (pc.struct_field(column("extraction"), i) for i in (0, 1))
     failed = pc.equal(status, ExtractionStatus.FAILED)
     impacts, impact_numbers = _impact_rows(column("impacts"), column("entities"))
@@ -415,9 +427,7 @@ def _build_documents(source: Source, lines: list[bytes], numbers: list[int], tab
         }
     )
     keys = cast("list[Hashable]", ids.to_pylist())
-    return Batch(
-        source, lines, numbers, rows, published, own, keys, cast("list[Hashable]", hashes), impacts
-    )
+    return Batch(source, lines, numbers, rows, published, own, keys, cast("list[Hashable]", hashes), impacts)
 
 
 def _impact_rows(impacts: pa.Array, entities: pa.Array) -> tuple[pa.Table, Float]:
@@ -449,7 +459,9 @@ def _impact_rows(impacts: pa.Array, entities: pa.Array) -> tuple[pa.Table, Float
             "risk_flags": pa.array(_json_lists(risks.take(rows)), pa.binary()),
         }
     )
-    numbers = np.stack([_floats(table[c].combine_chunks()) + 0.0 for c in ("sentiment", "impact_score")], axis=1)
+    numbers = np.stack(
+        [_floats(table[c].combine_chunks()) + 0.0 for c in ("sentiment", "impact_score")], axis=1
+    )
     return table, numbers
 
 
@@ -477,9 +489,7 @@ def jsonb(value: object) -> bytes:
 
 def _joined(columns: list[pa.Array]) -> list[str]:
     """One text per row that differs where any column differs; no column can hold NUL."""
-    joined = pc.binary_join_element_wise(
-        *columns, "\x00", null_handling="replace", null_replacement="\x00n"
-    )
+    joined = pc.binary_join_element_wise(*columns, "\x00", null_handling="replace", null_replacement="\x00n")
     return cast("list[str]", joined.to_pylist())
 
 
@@ -594,9 +604,7 @@ def _days(texts: pa.Array) -> Int | None:
 
 def _build_bars(source: Source, lines: list[bytes], numbers: list[int], table: pa.Table) -> Batch:
     column = _column_reader(table)
-    days, own = _days(column("date")), _times(column("known_at"))
-    assert days is not None
-    assert own is not None
+    days, own = _checked(_days(column("date"))), _checked(_times(column("known_at")))
     rows = pa.table(
         {
             "entity_id": column("entity_id"),
@@ -643,9 +651,7 @@ def _build_events(source: Source, lines: list[bytes], numbers: list[int], record
         name: [getattr(event, name) for event in events]
         for name in ("event_type", "title", "direction", "severity", "estimated_duration")
     }
-    items = {
-        name: [jsonb(sorted(getattr(event, name) or ())) for event in events] for name in DIMENSIONS
-    }
+    items = {name: [jsonb(sorted(getattr(event, name) or ())) for event in events] for name in DIMENSIONS}
     rows = pa.table(
         {"id": _uuids(pa.array([event.event_id for event in events], pa.string()))}
         | {name: pa.array(values, pa.string()) for name, values in texts.items()}
@@ -654,7 +660,7 @@ def _build_events(source: Source, lines: list[bytes], numbers: list[int], record
     )
     contents = list(zip(occurred, *texts.values(), *items.values(), strict=True))
     keys = [event.event_id for event in events]
-    return _few(source, lines, numbers, rows, events, occurred, keys, contents)
+    return _few((source, lines, numbers), rows, events, primary=occurred, keys=keys, contents=contents)
 
 
 def _build_exposures(source: Source, lines: list[bytes], numbers: list[int], records: list[Any]) -> Batch:
@@ -670,7 +676,7 @@ def _build_exposures(source: Source, lines: list[bytes], numbers: list[int], rec
     )
     always = [_EARLIEST_US] * len(exposures)
     contents = list(zip(*shares.values(), strict=True))
-    return _few(source, lines, numbers, rows, exposures, always, keys, contents)
+    return _few((source, lines, numbers), rows, exposures, primary=always, keys=keys, contents=contents)
 
 
 def _build_edges(source: Source, lines: list[bytes], numbers: list[int], records: list[Any]) -> Batch:
@@ -683,24 +689,21 @@ def _build_edges(source: Source, lines: list[bytes], numbers: list[int], records
         | {"historical_correlation": pa.array(rho, pa.float64())}
     )
     always = [_EARLIEST_US] * len(edges)
-    return _few(source, lines, numbers, rows, edges, always, keys, rho)
+    return _few((source, lines, numbers), rows, edges, primary=always, keys=keys, contents=rho)
 
 
-def _few(  # noqa: PLR0913 - one argument per field
-    source: Source,
-    lines: list[bytes],
-    numbers: list[int],
+def _few(
+    block: tuple[Source, list[bytes], list[int]],
     rows: pa.Table,
     records: Sequence[Any],
+    *,
     primary: list[int],
     keys: Sequence[Hashable],
     contents: Sequence[Hashable],
 ) -> Batch:
     own = [UNKNOWN_US if record.known_at is None else micros(record.known_at) for record in records]
     return Batch(
-        source,
-        lines,
-        numbers,
+        *block,
         rows,
         np.array(primary, np.int64),
         np.array(own, np.int64),

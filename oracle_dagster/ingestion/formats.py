@@ -14,7 +14,7 @@ import zlib
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import IO, TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
 import pyarrow as pa
@@ -65,19 +65,24 @@ def source_at(path: Path, kind: Kind, written: Format) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """A part of a file that is no record; ``text`` is what is kept of it."""
+    """A part of a file that was refused; ``text`` is what is kept of it."""
 
     number: int
     text: str
     fault: Fault
+
+    @property
+    def of_file(self) -> bool:
+        """Whether the file, not one record of it, could not be read."""
+        return self.text == "" or self.fault.field == "header"
 
 
 @dataclass(slots=True)
 class Block:
     """Consecutive lines of one file, without their line ends; ``numbers`` count from 1.
 
-    ``columns`` are the names in the header of a CSV file, None where lines are JSON objects. ``position`` is how
-    many bytes of the file were read so far.
+    ``columns`` are the names in the header of a CSV file, None where lines are JSON objects. ``position`` is
+    how many bytes of the file were read so far.
     """
 
     source: Source
@@ -147,7 +152,7 @@ def _by_content(path: Path) -> Source:
             raw.seek(0)
             if magic == _PARQUET:
                 return _recognised(path, "parquet", set(pq.ParquetFile(raw).schema_arrow.names))
-            stream: Any = gzip.GzipFile(fileobj=raw) if magic.startswith(_GZIP) else raw
+            stream = _unpacked(raw)
             line = b""
             while line.strip(b" \t\r\n") == b"":
                 line = stream.readline(MAX_LINE_BYTES)
@@ -237,13 +242,13 @@ def _read_lines(source: Source, block_records: int) -> Iterator[Block]:
     yield block
 
 
-def _unpacked(raw: io.BufferedReader) -> Any:
+def _unpacked(raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
     packed = raw.peek(2)[:2] == _GZIP
     return gzip.GzipFile(fileobj=raw) if packed else raw
 
 
-def _bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Lines without their ends and without the byte-order mark; of a longer one the first 32 MiB and a byte."""
+def _bounded_lines(stream: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
+    """Lines without ends and byte-order mark; of one that is too long the first 32 MiB and a byte."""
     first = True
     while (line := stream.readline(MAX_LINE_BYTES + 1)) != b"":
         rest = line
@@ -256,7 +261,9 @@ def _bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 def _too_long(number: int, line: bytes) -> Misread:
     kept = storable_bytes(line[:KEPT_OF_TOO_LONG_BYTES])
-    what = f"the line is longer than 32 MiB (only its first {KEPT_OF_TOO_LONG_BYTES // 2**10} KiB are kept here)"
+    what = (
+        f"the line is longer than 32 MiB (only its first {KEPT_OF_TOO_LONG_BYTES // 2**10} KiB are kept here)"
+    )
     return Misread(number, kept, fault(Reason.LINE_TOO_LONG, what))
 
 
@@ -309,7 +316,9 @@ def _read_parquet(source: Source, block_records: int) -> Iterator[Block]:
             unknown = [name for name in parquet.schema_arrow.names if name not in known]
             if unknown:
                 what = f"{source.path.name} has the unknown column {', '.join(unknown)}"
-                block.misread.append(Misread(0, "", fault(Reason.WRONG_COLUMNS, what, field=unknown[0])))
+                block.misread.append(
+                    Misread(0, "", fault(Reason.WRONG_COLUMNS, what, field="header", value=unknown[0]))
+                )
                 yield block
                 return
             size = source.path.stat().st_size
@@ -334,7 +343,7 @@ def _read_parquet(source: Source, block_records: int) -> Iterator[Block]:
     yield block
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Without nulls in records: columns cannot leave a field out. Maps become objects."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items() if item is not None}

@@ -1,28 +1,30 @@
 """Load a file or folder into the input tables: block by block, each block in one transaction.
 
 A block's records are compared with what is stored: new, unchanged, in conflict, or (on request) a revision.
-Only keys and contents are staged for that; rows that are to be written go straight into their tables by binary
-COPY, all tables of a record in the same transaction. One block is written at a time in a database, so that two
-loads of one file end like one. The meaning of the lines is decided in ``columns.py`` and ``models.py``.
+Only keys and contents are staged for that; rows that are to be written go straight into their tables by
+binary COPY, all tables of a record in the same transaction. One block is written at a time in a database, so
+that two loads of one file end like one. What lines mean is decided in ``columns.py`` and ``models.py``.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
-from uuid import UUID as Uuid
+from typing import TYPE_CHECKING, Final, Literal, cast
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlalchemy as sa
 
 from oracle_dagster.ingestion.columns import EPOCH, TIMESTAMP, UNKNOWN_US, Batch, columns_of, micros, original
 from oracle_dagster.ingestion.formats import BLOCK_RECORDS, Block, Misread, Source, discover, read_blocks
 from oracle_dagster.ingestion.models import Fault, Kind, Reason, fault
-from oracle_dagster.ingestion.rejected import store_rejections
 from oracle_dagster.ingestion.report import (
     MAX_REJECTIONS_KEPT,
     Counts,
@@ -49,7 +51,7 @@ LOCK: Final = 7_105_010  # advisory lock: one block is written at a time
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The versioned table of a kind: which columns name a thing, which are compared, how a thing is called."""
+    """The versioned table of a kind: columns that name a thing, columns compared, what a thing is called."""
 
     table: str
     key: tuple[str, ...]
@@ -103,6 +105,12 @@ _ENTITY_COLUMNS: Final = {
 }
 
 
+_RESOLVE_FILE: Final = sa.text(
+    "UPDATE rejected_records SET resolved_at = :now "
+    "WHERE file = :file AND kind = :kind AND (record = '' OR field = 'header') AND resolved_at IS NULL"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How an ingest treats time and changed content; ``now`` comes from whoever called it."""
@@ -142,7 +150,7 @@ class Outcome:
     backdated: int = 0
 
 
-def ingest(  # noqa: PLR0913 - the options of a command
+def ingest(
     database: Database,
     path: Path,
     *,
@@ -177,17 +185,18 @@ def ingest(  # noqa: PLR0913 - the options of a command
     for source in sources:
         report.files.append(source.name)
         try:
-            _ingest_file(database, source, rules, report, progress, block_records)
+            _ingest_file(database, source, rules, report, progress=progress, block_records=block_records)
         except StorageError as error:
             raise IngestStoppedError(error, report) from error
     return report
 
 
-def _ingest_file(  # noqa: PLR0913
+def _ingest_file(
     database: Database,
     source: Source,
     rules: Rules,
     report: IngestReport,
+    *,
     progress: Callable[[Progress], None] | None,
     block_records: int,
 ) -> None:
@@ -196,10 +205,12 @@ def _ingest_file(  # noqa: PLR0913
     seen: set[int] = set()
     sums = {"old": 0, "still_retracted": 0, "backdated": 0}
     records = 0
+    read_whole = True
     for batch in _prepared(read_blocks(source, block_records=block_records)):
-        outcome = database.run(lambda bulk, batch=batch: _load_and_keep(bulk, batch, rules, seen))  # type: ignore[misc]
+        outcome = database.run(functools.partial(_load_and_keep, batch=batch, rules=rules, seen=seen))
         if rules.revise:
             seen.update(map(hash, outcome.keys))
+        read_whole &= not any(misread.of_file for misread in batch.misread)
         report.counts[source.kind].add(outcome.counts)
         report.entities[source.kind] |= outcome.entities
         for name in sums:
@@ -209,6 +220,9 @@ def _ingest_file(  # noqa: PLR0913
         records += outcome.counts.read
         if progress is not None:
             progress(Progress(source.name, source.kind, records, batch.position, size))
+    if read_whole:
+        with database.begin() as connection:
+            connection.execute(_RESOLVE_FILE, {"file": source.name, "kind": source.kind, "now": rules.now})
     report.warnings.extend(_warnings(source, rules, records, sums))
 
 
@@ -219,15 +233,15 @@ def _warnings(source: Source, rules: Rules, records: int, sums: dict[str, int]) 
     if sums["old"] > 0:
         yield (
             f"{source.path}: {sums['old']} {noun}s more than a day old become known only now "
-            f"({rules.now.isoformat()}), so no cycle with an earlier as_of uses them; for a historical load use "
-            "--known-at published in a fresh database"
+            f"({rules.now.isoformat()}), so no cycle with an earlier as_of uses them; for a historical load "
+            "use --known-at published in a fresh database"
         )
     if sums["still_retracted"] > 0:
         yield f"{source.path}: {sums['still_retracted']} {noun}s were retracted and stay so"
     if sums["backdated"] > 0:
         yield (
-            f"{source.path}: {sums['backdated']} revised {noun}s have no known_at of their own and count as known "
-            "since their publication; give known_at to say when the revision was first known"
+            f"{source.path}: {sums['backdated']} revised {noun}s have no known_at of their own and count as "
+            "known since their publication; give known_at to say when the revision was first known"
         )
 
 
@@ -261,8 +275,28 @@ def rejection(source: Source, misread: Misread) -> Rejection:
 
 def _load_and_keep(bulk: Bulk, batch: Batch, rules: Rules, seen: set[int]) -> Outcome:
     outcome = load_batch(bulk, batch, rules, seen)
-    store_rejections(bulk, [rejection(batch.source, misread) for misread in outcome.refused], rules.now)
+    _store_rejections(bulk, [rejection(batch.source, misread) for misread in outcome.refused], rules.now)
     return outcome
+
+
+def _store_rejections(bulk: Bulk, rejections: list[Rejection], now: datetime) -> None:
+    """Keep refused records; one that is stored already is only open again."""
+    if not rejections:
+        return
+    columns = ("file", "line", "kind", "field", "value", "reason", "message", "record")
+    staged = {name: [getattr(rejection, name) for rejection in rejections] for name in columns}
+    # The hash tells apart different records that stood in the same line at different times.
+    staged["record_hash"] = [
+        hashlib.blake2b(rejection.record.encode(), digest_size=16).hexdigest() for rejection in rejections
+    ]
+    types = dict.fromkeys(staged, pa.string()) | {"line": pa.int64()}
+    bulk.stage("ingest_rejected", pa.table({name: pa.array(staged[name], types[name]) for name in staged}))
+    names = ", ".join(staged)
+    bulk.execute(
+        f"INSERT INTO rejected_records ({names}, rejected_at) SELECT DISTINCT ON (file, line, kind, "  # noqa: S608
+        f"record_hash, reason) {names}, '{now.isoformat()}'::timestamptz FROM ingest_rejected "
+        "ON CONFLICT (file, line, kind, record_hash, reason) DO UPDATE SET resolved_at = NULL"
+    )
 
 
 # ---------------------------------------------------------------------------------------------- one block
@@ -275,7 +309,6 @@ class _Stored:
     version: int
     known_us: int
     retracted: bool
-    current: bool
     differs: bool
 
 
@@ -316,7 +349,11 @@ def load_batch(bulk: Bulk, batch: Batch, rules: Rules, seen: set[int]) -> Outcom
         _write(bulk, batch, target, decided, outcome)
         accepted = np.array(decided.accepted)
         own, primary = batch.own_us[accepted], batch.primary_us[accepted]
-        if rules.known_at == "now" and batch.source.kind in {Kind.DOCUMENTS, Kind.GLOBAL_EVENTS, Kind.MARKET_DATA}:
+        if rules.known_at == "now" and batch.source.kind in {
+            Kind.DOCUMENTS,
+            Kind.GLOBAL_EVENTS,
+            Kind.MARKET_DATA,
+        }:
             outcome.old = int(((own == UNKNOWN_US) & (primary < micros(rules.now) - OLD_US)).sum())
         if rules.known_at == "published":
             outcome.backdated = int((own[decided.revised] == UNKNOWN_US).sum())
@@ -334,7 +371,9 @@ def _stored_versions(bulk: Bulk, batch: Batch, target: Target) -> dict[int, list
         f"FROM {target.table} WITH NO DATA"
     )
     positions = pa.array(np.arange(len(batch), dtype=np.int32))
-    bulk.append("ingest_stage", batch.rows.select(staged).add_column(0, "position", positions), temporary=True)
+    bulk.append(
+        "ingest_stage", batch.rows.select(staged).add_column(0, "position", positions), temporary=True
+    )
     # One index look-up per key, whatever the planner believes about a table without statistics: its other
     # plans read the whole table for every block.
     for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"):
@@ -342,13 +381,19 @@ def _stored_versions(bulk: Bulk, batch: Batch, target: Target) -> dict[int, list
     same_key = " AND ".join(f"t.{name} = s.{name}" for name in target.key)
     differs = " OR ".join(f"t.{name} IS DISTINCT FROM s.{name}" for name in target.content)
     rows = bulk.arrow(
-        f"SELECT s.position, t.version, t.known_at, t.retracted, t.superseded_xid IS NULL AS current, "  # noqa: S608
-        f"({differs}) AS differs FROM ingest_stage s JOIN {target.table} t ON {same_key} "
+        f"SELECT s.position, t.version, t.known_at, t.retracted, ({differs}) AS differs "  # noqa: S608
+        f"FROM ingest_stage s JOIN {target.table} t ON {same_key} "
         "ORDER BY s.position, t.version"
     )
     stored: dict[int, list[_Stored]] = defaultdict(list)
     known = rows["known_at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    columns = [rows["position"], rows["version"], known, *(rows[n] for n in ("retracted", "current", "differs"))]
+    columns = [
+        rows["position"],
+        rows["version"],
+        known,
+        rows["retracted"],
+        rows["differs"],
+    ]
     for position, *values in zip(*(column.to_pylist() for column in columns), strict=True):
         stored[position].append(_Stored(*values))
     return stored
@@ -367,8 +412,13 @@ def _decide(batch: Batch, rules: Rules, stored: dict[int, list[_Stored]], seen: 
             decided.unchanged += 1
             decided.still_retracted += versions[-1].retracted
             decided.keys.append(key)
+            taken.setdefault(key, i)
             continue
-        if earlier is not None and batch.contents[earlier] == batch.contents[i] and own in {UNKNOWN_US, own_us[earlier]}:
+        if (
+            earlier is not None
+            and batch.contents[earlier] == batch.contents[i]
+            and own in {UNKNOWN_US, own_us[earlier]}
+        ):
             decided.unchanged += 1
             continue
         refusal = None
@@ -419,10 +469,10 @@ def _conflict(batch: Batch, i: int, what: str) -> Fault:
     target = TARGETS[batch.source.kind]
     key = batch.keys[i]
     if batch.source.kind is Kind.MARKET_DATA:
-        entity, day = key  # type: ignore[misc]
+        entity, day = cast("tuple[str, int]", key)
         name = f"{entity} {(EPOCH + timedelta(days=day)).date().isoformat()}"
     elif isinstance(key, bytes):
-        name = str(Uuid(bytes=key))
+        name = str(UUID(bytes=key))
     else:
         name = " – ".join(key) if isinstance(key, tuple) else str(key)
     return fault(Reason.CONFLICT, f"the {target.noun} {name} {what}", field=target.field, value=name)
@@ -436,10 +486,11 @@ def _write(bulk: Bulk, batch: Batch, target: Target, decided: _Decisions, outcom
     known = pa.array(decided.known_us, pa.int64()).cast(TIMESTAMP)
     if decided.revised:
         _supersede(bulk, target, decided, known)
+    rows = rows.append_column("version", versions).append_column("known_at", known)
     if batch.source.kind is Kind.DOCUMENTS:
-        _write_documents(bulk, batch, rows, versions, known, decided, outcome)
+        _write_documents(bulk, batch, rows, decided, outcome)
     else:
-        bulk.append(target.table, rows.append_column("version", versions).append_column("known_at", known))
+        bulk.append(target.table, rows)
         for name in _ENTITY_COLUMNS.get(batch.source.kind, ()):
             outcome.entities.update(pc.unique(rows[name]).to_pylist())
 
@@ -459,12 +510,21 @@ def _supersede(bulk: Bulk, target: Target, decided: _Decisions, known: pa.Array)
     )
     same_key = " AND ".join(f"t.{name} = s.{name}" for name in target.key)
     bulk.execute(
-        f"UPDATE {target.table} t SET superseded_known_at = r.known_at, superseded_xid = pg_current_xact_id() "  # noqa: S608
-        f"FROM ingest_revised r JOIN ingest_stage s USING (position) WHERE {same_key} AND t.version = r.previous"
+        f"UPDATE {target.table} t SET superseded_known_at = r.known_at, "  # noqa: S608
+        "superseded_xid = pg_current_xact_id() FROM ingest_revised r JOIN ingest_stage s USING (position) "
+        f"WHERE {same_key} AND t.version = r.previous"
     )
 
 
-_DOCUMENT_COLUMNS: Final = ("source_id", "source_type", "title", "url", "story_id", "published_at")
+_DOCUMENT_COLUMNS: Final = (
+    "source_id",
+    "source_type",
+    "title",
+    "url",
+    "story_id",
+    "published_at",
+    "version",
+)
 _INTELLIGENCE_COLUMNS: Final = (
     "document_id",
     "source_id",
@@ -475,33 +535,22 @@ _INTELLIGENCE_COLUMNS: Final = (
     "credibility",
     "novelty",
     "content_hash",
+    "version",
+    "known_at",
 )
 
 
-def _write_documents(  # noqa: PLR0913
-    bulk: Bulk,
-    batch: Batch,
-    rows: pa.Table,
-    versions: pa.Array,
-    known: pa.Array,
-    decided: _Decisions,
-    outcome: Outcome,
-) -> None:
+def _write_documents(bulk: Bulk, batch: Batch, rows: pa.Table, decided: _Decisions, outcome: Outcome) -> None:
     documents = rows.select(_DOCUMENT_COLUMNS).add_column(0, "id", rows["document_id"])
     documents = documents.append_column("status", pc.if_else(rows["failed"], "failed", "extracted"))
-    documents = documents.append_column("version", versions)
     if decided.revised:
         fresh = np.ones(len(rows), np.bool_)
         fresh[decided.revised] = False
         _update_documents(bulk, documents.take(pa.array(decided.revised)), outcome)
         documents = documents.filter(pa.array(fresh))
     bulk.append("documents", documents)
-    bulk.append(
-        "document_intelligence",
-        rows.select(_INTELLIGENCE_COLUMNS).append_column("version", versions).append_column("known_at", known),
-    )
-    impacts = batch.impacts
-    assert impacts is not None
+    bulk.append("document_intelligence", rows.select(_INTELLIGENCE_COLUMNS))
+    impacts = cast("pa.Table", batch.impacts)
     row_of = np.full(len(batch), -1, np.int64)
     row_of[decided.accepted] = np.arange(len(decided.accepted))
     row = row_of[impacts["record"].to_numpy()]
@@ -510,7 +559,7 @@ def _write_documents(  # noqa: PLR0913
     index = pa.array(row)
     columns = {
         "document_id": rows["document_id"].take(index),
-        "version": versions.take(index),
+        "version": rows["version"].take(index),
         "published_at": rows["published_at"].take(index),
     }
     bulk.append(
@@ -522,13 +571,12 @@ def _write_documents(  # noqa: PLR0913
 
 def _update_documents(bulk: Bulk, documents: pa.Table, outcome: Outcome) -> None:
     """Show the newest version in ``documents``, and count entities as affected that the old one named."""
-    bulk.execute("CREATE TEMPORARY TABLE ingest_documents (LIKE documents) ON COMMIT DROP")
-    for name in ("created_at",):
-        bulk.execute(f"ALTER TABLE ingest_documents DROP COLUMN {name}")
+    bulk.execute("CREATE TEMPORARY TABLE ingest_documents (LIKE documents INCLUDING DEFAULTS) ON COMMIT DROP")
     bulk.append("ingest_documents", documents, temporary=True)
-    changes = ", ".join(f"{name} = n.{name}" for name in (*_DOCUMENT_COLUMNS, "status", "version"))
+    changes = ", ".join(f"{name} = n.{name}" for name in (*_DOCUMENT_COLUMNS, "status"))
     bulk.execute(
-        f"UPDATE documents d SET {changes}, retraction_reason = NULL FROM ingest_documents n WHERE d.id = n.id"  # noqa: S608
+        f"UPDATE documents d SET {changes}, retraction_reason = NULL "  # noqa: S608
+        "FROM ingest_documents n WHERE d.id = n.id"
     )
     before = bulk.arrow(
         "SELECT DISTINCT i.entity_id FROM ingest_documents n "

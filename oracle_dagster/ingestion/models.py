@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date  # noqa: N812 - a record has a field called date
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self
+from typing import Annotated, Any, Final, NoReturn, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,9 +29,6 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from oracle_core.enums import EventDirection, EventDuration, Sentiment, Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
 
 MAX_NAME_CHARACTERS: Final = 200
 MAX_ITEMS_SHOWN: Final = 5
@@ -117,7 +114,7 @@ REMEDIES: Final[dict[Reason, str]] = {
     Reason.DUPLICATE_ENTITY: "merge the two into one; a document has one impact per entity",
     Reason.DUPLICATE_ITEM: "name each item once",
     Reason.SELF_EDGE: "name two different entities",
-    Reason.CONFLICT: "load it with --revise if it is meant to replace what is stored, else give it an id of its own",
+    Reason.CONFLICT: "load it with --revise if it replaces what is stored, else give it an id of its own",
     Reason.WRONG_SEPARATOR: "separate the columns by ',' and write decimals with '.'",
     Reason.WRONG_COLUMNS: "correct the header line",
     Reason.TRUNCATED_FILE: "load the complete file again; what is already loaded is recognised",
@@ -162,7 +159,7 @@ def _fail(reason: Reason, what: str) -> NoReturn:
 # ------------------------------------------------------------------------------------------------- rules
 
 
-def entity_id_problem(name: str) -> str | None:
+def entity_id_problem(name: str) -> str | None:  # noqa: PLR0911 - one per rule
     """Why ``name`` cannot be an entity id (decisions 6), or None."""
     if name == "":
         return "is empty"
@@ -256,8 +253,8 @@ def _day(value: object) -> Date:
         try:
             parsed = Date.fromisoformat(value)
         except ValueError:
-            parsed = None
-        if parsed is None or _DAY.fullmatch(value) is None:
+            _fail(Reason.BAD_TIMESTAMP, "is not a day")
+        if _DAY.fullmatch(value) is None:
             _fail(Reason.BAD_TIMESTAMP, "is not a day")
     if not EARLIEST.date() <= parsed < LATEST.date():
         _fail(Reason.BAD_TIMESTAMP, "lies outside the years 1900 to 9999")
@@ -554,16 +551,16 @@ def _path(detail: ErrorDetails) -> str:
 def _sentence(detail: ErrorDetails) -> str:
     reason = _reason(detail)
     path = _path(detail)
-    own: Callable[[Hashable], str | None] = {
+    phrases = {
         Reason.MISSING_FIELD: "is missing",
         Reason.UNKNOWN_FIELD: "is not a field of this record",
         Reason.NOT_FINITE: "is not a finite number",
-    }.get
+    }
     context: dict[str, Any] = detail.get("ctx", {})
     if detail["type"] in _OWN_REASONS:
         what = str(context["what"])
     else:
-        what = own(reason) or f"is refused ({detail['msg']})"
+        what = phrases.get(reason, f"is refused ({detail['msg']})")
     if reason is Reason.BROKEN_JSON:
         return f"the line is not JSON ({context.get('error', detail['msg'])}): {REMEDIES[reason]}"
     whole = detail["loc"] == () or isinstance(detail["input"], dict)

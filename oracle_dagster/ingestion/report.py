@@ -53,8 +53,8 @@ class Counts:
 class IngestReport:
     """The outcome of an ingest, as far as it came.
 
-    ``rejections`` holds the first hundred; all are in ``rejected_records``. ``entities`` names, per kind, whose
-    rows changed (events touch none by name).
+    ``rejections`` holds the first hundred; all are in ``rejected_records``. ``entities`` names, per kind,
+    whose rows changed (events touch none by name).
     """
 
     counts: dict[Kind, Counts] = field(default_factory=lambda: defaultdict(Counts))
@@ -86,7 +86,7 @@ class IngestReport:
 
 
 class IngestStoppedError(StorageError):
-    """The database failed in the middle; ``report`` tells what is loaded, and a repeat continues from there."""
+    """The database failed midway; ``report`` tells what is loaded, and a repeat continues from there."""
 
     def __init__(self, cause: StorageError, report: IngestReport) -> None:
         """Say how far the load came."""
