@@ -98,11 +98,13 @@ TARGETS: Final[dict[Kind, Target]] = {
         "source_entity",
     ),
 }
-_ENTITY_COLUMNS: Final = {
-    Kind.MARKET_DATA: ("entity_id",),
-    Kind.EXPOSURES: ("entity_id",),
-    Kind.RELATIONSHIPS: ("source_entity", "target_entity"),
-}
+_ENTITY_COLUMNS: Final = (
+    ("document_impact_records", "entity_id"),
+    ("market_bars", "entity_id"),
+    ("exposure_profiles", "entity_id"),
+    ("competitive_edges", "source_entity"),
+    ("competitive_edges", "target_entity"),
+)
 
 
 _RESOLVE_FILE: Final = sa.text(
@@ -478,44 +480,6 @@ def _conflict(batch: Batch, i: int, what: str) -> Fault:
     return fault(Reason.CONFLICT, f"the {target.noun} {name} {what}", field=target.field, value=name)
 
 
-def _write(bulk: Bulk, batch: Batch, target: Target, decided: _Decisions, outcome: Outcome) -> None:
-    everything = len(decided.accepted) == len(batch)
-    accepted = np.array(decided.accepted, np.int64)
-    rows = batch.rows if everything else batch.rows.take(pa.array(accepted))
-    versions = pa.array(decided.versions, pa.int32())
-    known = pa.array(decided.known_us, pa.int64()).cast(TIMESTAMP)
-    if decided.revised:
-        _supersede(bulk, target, decided, known)
-    rows = rows.append_column("version", versions).append_column("known_at", known)
-    if batch.source.kind is Kind.DOCUMENTS:
-        _write_documents(bulk, batch, rows, decided, outcome)
-    else:
-        bulk.append(target.table, rows)
-        for name in _ENTITY_COLUMNS.get(batch.source.kind, ()):
-            outcome.entities.update(pc.unique(rows[name]).to_pylist())
-
-
-def _supersede(bulk: Bulk, target: Target, decided: _Decisions, known: pa.Array) -> None:
-    """Mark the version before each revision as no longer holding from the revision's ``known_at`` on."""
-    revised = pa.array(decided.revised)
-    bulk.stage(
-        "ingest_revised",
-        pa.table(
-            {
-                "position": pa.array(decided.accepted, pa.int32()).take(revised),
-                "previous": pa.array([decided.versions[i] - 1 for i in decided.revised], pa.int32()),
-                "known_at": known.take(revised),
-            }
-        ),
-    )
-    same_key = " AND ".join(f"t.{name} = s.{name}" for name in target.key)
-    bulk.execute(
-        f"UPDATE {target.table} t SET superseded_known_at = r.known_at, "  # noqa: S608
-        "superseded_xid = pg_current_xact_id() FROM ingest_revised r JOIN ingest_stage s USING (position) "
-        f"WHERE {same_key} AND t.version = r.previous"
-    )
-
-
 _DOCUMENT_COLUMNS: Final = (
     "source_id",
     "source_type",
@@ -540,33 +504,61 @@ _INTELLIGENCE_COLUMNS: Final = (
 )
 
 
-def _write_documents(bulk: Bulk, batch: Batch, rows: pa.Table, decided: _Decisions, outcome: Outcome) -> None:
+def tables_of(batch: Batch, accepted: Int, versions: list[int], known_us: list[int]) -> dict[str, pa.Table]:
+    """The rows of accepted records per table, in the order in which foreign keys want them written."""
+    rows = batch.rows if len(accepted) == len(batch) else batch.rows.take(pa.array(accepted))
+    rows = rows.append_column("version", pa.array(versions, pa.int32()))
+    rows = rows.append_column("known_at", pa.array(known_us, pa.int64()).cast(TIMESTAMP))
+    if batch.impacts is None:
+        return {TARGETS[batch.source.kind].table: rows}
     documents = rows.select(_DOCUMENT_COLUMNS).add_column(0, "id", rows["document_id"])
     documents = documents.append_column("status", pc.if_else(rows["failed"], "failed", "extracted"))
-    if decided.revised:
-        fresh = np.ones(len(rows), np.bool_)
-        fresh[decided.revised] = False
-        _update_documents(bulk, documents.take(pa.array(decided.revised)), outcome)
-        documents = documents.filter(pa.array(fresh))
-    bulk.append("documents", documents)
-    bulk.append("document_intelligence", rows.select(_INTELLIGENCE_COLUMNS))
-    impacts = cast("pa.Table", batch.impacts)
     row_of = np.full(len(batch), -1, np.int64)
-    row_of[decided.accepted] = np.arange(len(decided.accepted))
-    row = row_of[impacts["record"].to_numpy()]
-    if len(decided.accepted) < len(batch):
+    row_of[accepted] = np.arange(len(accepted))
+    row = row_of[batch.impacts["record"].to_numpy()]
+    impacts = batch.impacts.drop_columns(["record"])
+    if len(accepted) < len(batch):
         impacts, row = impacts.filter(pa.array(row >= 0)), row[row >= 0]
-    index = pa.array(row)
-    columns = {
-        "document_id": rows["document_id"].take(index),
-        "version": rows["version"].take(index),
-        "published_at": rows["published_at"].take(index),
+    for name in ("document_id", "version", "published_at"):
+        impacts = impacts.append_column(name, rows[name].take(pa.array(row)))
+    return {
+        "documents": documents,
+        "document_intelligence": rows.select(_INTELLIGENCE_COLUMNS),
+        "document_impact_records": impacts,
     }
-    bulk.append(
-        "document_impact_records",
-        pa.table(columns | {name: impacts[name] for name in impacts.column_names if name != "record"}),
+
+
+def _write(bulk: Bulk, batch: Batch, target: Target, decided: _Decisions, outcome: Outcome) -> None:
+    tables = tables_of(batch, np.array(decided.accepted, np.int64), decided.versions, decided.known_us)
+    if decided.revised:
+        _supersede(bulk, target, decided)
+        if "documents" in tables:
+            revised = np.zeros(len(decided.accepted), np.bool_)
+            revised[decided.revised] = True
+            _update_documents(bulk, tables["documents"].filter(pa.array(revised)), outcome)
+            tables["documents"] = tables["documents"].filter(pa.array(~revised))
+    for name, table in tables.items():
+        bulk.append(name, table)
+    for name, column in _ENTITY_COLUMNS:
+        if name in tables:
+            outcome.entities.update(pc.unique(tables[name][column]).to_pylist())
+
+
+def _supersede(bulk: Bulk, target: Target, decided: _Decisions) -> None:
+    """Mark the version before each revision as no longer holding from the revision's ``known_at`` on."""
+    revised = decided.revised
+    columns = {
+        "position": pa.array([decided.accepted[i] for i in revised], pa.int32()),
+        "previous": pa.array([decided.versions[i] - 1 for i in revised], pa.int32()),
+        "known_at": pa.array([decided.known_us[i] for i in revised], pa.int64()).cast(TIMESTAMP),
+    }
+    bulk.stage("ingest_revised", pa.table(columns))
+    same_key = " AND ".join(f"t.{name} = s.{name}" for name in target.key)
+    bulk.execute(
+        f"UPDATE {target.table} t SET superseded_known_at = r.known_at, "  # noqa: S608
+        "superseded_xid = pg_current_xact_id() FROM ingest_revised r JOIN ingest_stage s USING (position) "
+        f"WHERE {same_key} AND t.version = r.previous"
     )
-    outcome.entities.update(pc.unique(impacts["entity_id"]).to_pylist())
 
 
 def _update_documents(bulk: Bulk, documents: pa.Table, outcome: Outcome) -> None:

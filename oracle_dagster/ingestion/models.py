@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date  # noqa: N812 - a record has a field called date
 from enum import StrEnum
-from typing import Annotated, Any, Final, NoReturn, Self
+from typing import Annotated, Final, NoReturn, Self
 
 from pydantic import (
     AfterValidator,
@@ -33,6 +33,7 @@ from oracle_core.enums import EventDirection, EventDuration, Sentiment, Severity
 MAX_NAME_CHARACTERS: Final = 200
 MAX_ITEMS_SHOWN: Final = 5
 MAX_VALUE_SHOWN: Final = 200
+MAX_BRIEF: Final = 60
 EARLIEST: Final = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 FORBIDDEN_IN_ENTITY_IDS: Final = ("|", ",", "[", "]", "...")
@@ -151,9 +152,10 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-def _fail(reason: Reason, what: str) -> NoReturn:
-    # Braces would be read as template fields.
-    raise PydanticCustomError(reason.value, "{what}", {"what": what})
+def _fail(reason: Reason, what: str, *, field: str = "", value: object = None) -> NoReturn:
+    """Refuse a value; a rule about several fields names the one to correct, and its value."""
+    # Not in the template itself, where braces would be read as fields.
+    raise PydanticCustomError(reason.value, "{what}", {"what": what, "field": field, "value": value})
 
 
 # ------------------------------------------------------------------------------------------------- rules
@@ -312,7 +314,7 @@ class Impact(Record):
     @model_validator(mode="after")
     def _has_sentiment(self) -> Self:
         if self.sentiment is None and self.sentiment_value is None:
-            _fail(Reason.MISSING_FIELD, "has neither sentiment nor sentiment_value")
+            _fail(Reason.MISSING_FIELD, "is missing, and so is sentiment_value", field="sentiment")
         return self
 
 
@@ -332,7 +334,7 @@ class Extraction(Record):
     @model_validator(mode="after")
     def _has_confidence(self) -> Self:
         if self.status is ExtractionStatus.OK and self.confidence is None:
-            _fail(Reason.MISSING_FIELD, "is ok but has no confidence")
+            _fail(Reason.MISSING_FIELD, "is missing although the status is ok", field="confidence")
         return self
 
 
@@ -357,9 +359,11 @@ class DocumentRecord(Record):
     def _consistent(self) -> Self:
         _known_not_before(self.known_at, self.published_at, "published_at")
         seen: set[str] = set()
-        for impact in self.impacts or ():
+        for position, impact in enumerate(self.impacts or ()):
             if impact.entity_id in seen:
-                _fail(Reason.DUPLICATE_ENTITY, f"has two impacts on '{impact.entity_id}'")
+                field, name = f"impacts[{position}].entity_id", impact.entity_id
+                what = "is the entity of an earlier impact too"
+                _fail(Reason.DUPLICATE_ENTITY, what, field=field, value=name)
             seen.add(impact.entity_id)
         return self
 
@@ -425,7 +429,8 @@ class RelationshipRecord(Record):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.source_entity == self.target_entity:
-            _fail(Reason.SELF_EDGE, f"relates '{self.source_entity}' to itself")
+            what = "is the source_entity too"
+            _fail(Reason.SELF_EDGE, what, field="target_entity", value=self.target_entity)
         return self
 
 
@@ -433,8 +438,9 @@ def _known_not_before(known_at: datetime | None, earliest: datetime, name: str) 
     if known_at is not None and known_at < earliest:
         _fail(
             Reason.KNOWN_TOO_EARLY,
-            f"known_at {known_at.isoformat()} is before {name} {earliest.isoformat()}, "
-            "so it would have been known before it existed",
+            f"is before {name} {earliest.isoformat()}, so it would have been known before it existed",
+            field="known_at",
+            value=known_at.isoformat(),
         )
 
 
@@ -499,14 +505,14 @@ def storable_bytes(raw: bytes) -> str:
 def _repeated_field(text: str) -> str | None:
     repeated: list[str] = []
 
-    def collect(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        fields = dict(pairs)
-        if len(fields) < len(pairs):
-            names = [name for name, _ in pairs]
-            repeated.extend(name for name in fields if names.count(name) > 1)
-        return fields
+    def collect(pairs: list[tuple[str, object]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                repeated.append(name)
+            names.add(name)
 
-    json.loads(text, object_pairs_hook=collect)
+    json.loads(text, object_pairs_hook=collect, parse_int=str)
     return repeated[0] if repeated else None
 
 
@@ -515,57 +521,41 @@ def _fault_of(error: ValidationError) -> Fault:
     sentences = [_sentence(detail) for detail in details[:MAX_ITEMS_SHOWN]]
     if len(details) > MAX_ITEMS_SHOWN:
         sentences.append(f"and {len(details) - MAX_ITEMS_SHOWN} more")
-    first = details[0]
-    reason = _reason(first)
-    value = None if reason in {Reason.MISSING_FIELD, Reason.BROKEN_JSON} else shown(first["input"])
-    return Fault(reason, storable("; ".join(sentences)), storable(_path(first)) or None, value)
+    reason, path, value = _place(details[0])
+    text = None if reason in {Reason.MISSING_FIELD, Reason.BROKEN_JSON} else shown(value)
+    return Fault(reason, storable("; ".join(sentences)), storable(path) or None, text)
 
 
-def _reason(detail: ErrorDetails) -> Reason:
-    kind = detail["type"]
-    if kind in _OWN_REASONS:
-        return Reason(kind)
-    return _REASONS.get(kind, Reason.WRONG_TYPE)
-
-
-def _path(detail: ErrorDetails) -> str:
+def _place(detail: ErrorDetails) -> tuple[Reason, str, object]:
+    """The reason of one error, the path of the field to correct, and the value there."""
     path = ""
-    for part in detail["loc"]:
+    context = detail.get("ctx", {})
+    own_field = context.get("field", "")
+    for part in (*detail["loc"], *([own_field] if own_field != "" else [])):
         if isinstance(part, int):
             path += f"[{part}]"
         elif part != "[key]":
             path += part if path == "" else f".{part}"
-    reason = _reason(detail)
-    if reason is Reason.KNOWN_TOO_EARLY:
-        return "known_at"
-    if reason is Reason.DUPLICATE_ENTITY:
-        return "impacts"
-    if reason is Reason.SELF_EDGE:
-        return "target_entity"
-    if reason is Reason.MISSING_FIELD and detail["type"] != "missing":
-        missing = "confidence" if path.endswith("extraction") else "sentiment"
-        return f"{path}.{missing}"
-    return path
+    own = detail["type"] in _OWN_REASONS
+    reason = Reason(detail["type"]) if own else _REASONS.get(detail["type"], Reason.WRONG_TYPE)
+    return reason, path, context["value"] if own_field != "" else detail["input"]
 
 
 def _sentence(detail: ErrorDetails) -> str:
-    reason = _reason(detail)
-    path = _path(detail)
-    phrases = {
+    reason, path, value = _place(detail)
+    context = detail.get("ctx", {})
+    if reason is Reason.BROKEN_JSON:
+        return f"the line is not JSON ({context.get('error', detail['msg'])}): {REMEDIES[reason]}"
+    what = {
         Reason.MISSING_FIELD: "is missing",
         Reason.UNKNOWN_FIELD: "is not a field of this record",
         Reason.NOT_FINITE: "is not a finite number",
-    }
-    context: dict[str, Any] = detail.get("ctx", {})
-    if detail["type"] in _OWN_REASONS:
-        what = str(context["what"])
-    else:
-        what = phrases.get(reason, f"is refused ({detail['msg']})")
-    if reason is Reason.BROKEN_JSON:
-        return f"the line is not JSON ({context.get('error', detail['msg'])}): {REMEDIES[reason]}"
-    whole = detail["loc"] == () or isinstance(detail["input"], dict)
-    given = "" if whole or reason is Reason.MISSING_FIELD else f" {json.dumps(shown(detail['input']))[1:-1]}"
-    subject = "the record" if path == "" else path
-    if given:
-        subject = f"{subject} ({given.strip()})"
-    return f"{subject} {what}: {REMEDIES[reason]}"
+    }.get(reason, detail["msg"].replace("Input should", "should"))
+    what = str(context.get("what", what))
+    given = "" if reason is Reason.MISSING_FIELD or isinstance(value, dict) else f" ({_brief(value)})"
+    return f"{path or 'the record'}{given} {what}: {REMEDIES[reason]}"
+
+
+def _brief(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= MAX_BRIEF else f"{text[:MAX_BRIEF]}…"
