@@ -101,6 +101,21 @@ def activate(database: Database, config: OracleConfig, changed_by: str, reason: 
     return _read(row)
 
 
+def candidate(database: Database, config: OracleConfig, changed_by: str, reason: str) -> ConfigVersion:
+    """Store ``config`` as a version that is not active; where a version has these values, return that one."""
+    with database.begin() as connection:
+        connection.execute(sa.text("LOCK TABLE risk_configs IN SHARE ROW EXCLUSIVE MODE"))
+        for row in connection.execute(_select()):
+            if _text(row.config) == _text(config.stored()):
+                return _read(row)
+        row = connection.execute(
+            risk_configs.insert()
+            .values(active=False, config=config.stored(), changed_by=changed_by, reason=reason)
+            .returning(risk_configs)
+        ).one()
+    return _read(row)
+
+
 def history(database: Database) -> list[ConfigVersion]:
     """Every version whose values can be used, oldest first; a damaged one is logged and left out."""
     with database.begin() as connection:

@@ -76,16 +76,21 @@ class Failure:
     message: str
 
 
-def microseconds(moment: datetime) -> int:
+def microseconds(time: datetime) -> int:
     """Whole microseconds since 1970, exactly.
 
     Raises:
-        ValueError: ``moment`` has no offset.
+        ValueError: ``time`` has no offset.
 
     """
-    if moment.tzinfo is None:
-        raise ValueError(f"{moment.isoformat()} has no offset; write it like 2016-11-08T00:00:00Z")
-    return (moment - EPOCH) // timedelta(microseconds=1)
+    if time.tzinfo is None:
+        raise ValueError(f"{time.isoformat()} has no offset; write it like 2016-11-08T00:00:00Z")
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def moment(us: int) -> datetime:
+    """The moment that many microseconds after 1970."""
+    return EPOCH + timedelta(microseconds=us)
 
 
 def open_cycle(
@@ -235,11 +240,10 @@ def number_keys(bulk: Bulk, stage: str) -> None:
         DO UPDATE SET {column} = excluded.{column} WHERE cycle_keys.{column} IS NULL""")
 
 
-def record_failures(
+def record_failures(  # noqa: PLR0917 - what, of whom, over what, in that order
     database: Database,
     run_id: str,
     cycle: Cycle,
-    *,
     stages: Collection[str],
     keys: Sequence[Key],
     failures: Sequence[Failure],

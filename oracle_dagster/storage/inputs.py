@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -36,8 +36,9 @@ from oracle_core.inputs import (
 from oracle_core.rules import rules_for
 from oracle_core.windows import LOOKBACK_US
 from oracle_dagster.storage import columns
-from oracle_dagster.storage.cycles import AS_OF, EPOCH, SNAPSHOT, Cycle, enter
+from oracle_dagster.storage.cycles import AS_OF, CONFIG_VERSION, SNAPSHOT, Cycle, enter, lock_accuracy, moment
 from oracle_dagster.storage.database import Bulk, Database, StorageError
+from oracle_dagster.storage.identity import row_id
 from oracle_dagster.storage.schema import cycles, source_accuracy_history
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def reachable(shared: Shared, entities: Collection[str], reach: int) -> list[str
 
 
 def _codes_of(table: pa.Array, strings: Collection[str]) -> Int:
-    found = columns.codes(pa.chunked_array([pa.array(list(strings), pa.string())]), table)
+    found = columns.codes(pa.array(list(strings), pa.string()), table)
     return found[found >= 0]
 
 
@@ -240,6 +241,44 @@ def settle_accuracy(database: Database, cycle: Cycle) -> tuple[pa.Array, Float, 
     )
 
 
+def write_accuracy(bulk: Bulk, cycle: Cycle, sources: Sequence[str], ratio: Float, samples: Int) -> None:
+    """Store the accuracy of every source as of the cycle, and as the current one unless a newer is stored.
+
+    The cycle uses it from now on, unless it has used an earlier one already.
+    """
+    enter(bulk, cycle)
+    lock_accuracy(bulk)
+    bulk.stage(
+        "measured",
+        pa.table(
+            {
+                "id": pa.array([row_id("source_accuracy", source) for source in sources], pa.string()),
+                "source_id": pa.array(sources, pa.string()),
+                "ratio": ratio,
+                "samples": samples,
+            }
+        ),
+    )
+    bulk.execute(
+        f"DELETE FROM source_accuracy_history WHERE as_of = {AS_OF} AND config_version = {CONFIG_VERSION}"
+    )
+    bulk.execute(f"""
+        INSERT INTO source_accuracy_history (as_of, config_version, source_id, accuracy_ratio, sample_count)
+        SELECT {AS_OF}, {CONFIG_VERSION}, source_id, ratio, samples FROM measured""")
+    newest = f"NOT EXISTS (SELECT FROM source_accuracy_history h WHERE h.as_of > {AS_OF})"
+    bulk.execute(f"""
+        DELETE FROM source_accuracy a
+        WHERE {newest} AND NOT EXISTS (SELECT FROM measured m WHERE m.source_id = a.source_id)""")
+    bulk.execute(f"""
+        INSERT INTO source_accuracy (id, source_id, accuracy_ratio, sample_count, last_updated, created_at)
+        SELECT id::uuid, source_id, ratio, samples, {AS_OF}, {AS_OF} FROM measured WHERE {newest}
+        ON CONFLICT (source_id) DO UPDATE SET accuracy_ratio = excluded.accuracy_ratio,
+            sample_count = excluded.sample_count, last_updated = excluded.last_updated""")
+    bulk.execute(f"""
+        UPDATE cycles SET accuracy_as_of = as_of, accuracy_config_version = config_version
+        WHERE as_of = {AS_OF} AND config_version = {CONFIG_VERSION} AND accuracy_config_version IS NULL""")
+
+
 def read_shared(bulk: Bulk, cycle: Cycle, accuracy: tuple[pa.Array, Float, Int] | None = None) -> Shared:
     """Read what every slice of the cycle needs.
 
@@ -288,7 +327,12 @@ def read_shared(bulk: Bulk, cycle: Cycle, accuracy: tuple[pa.Array, Float, Int] 
 
 
 def read_inputs(
-    bulk: Bulk, cycle: Cycle, entities: Sequence[str], shared: Shared | None = None
+    bulk: Bulk,
+    cycle: Cycle,
+    entities: Sequence[str],
+    shared: Shared | None = None,
+    *,
+    neighbours: bool = True,
 ) -> CycleInputs:
     """Read everything that the results of these entities may depend on.
 
@@ -300,12 +344,14 @@ def read_inputs(
         cycle: the cycle.
         entities: the requested ones, known or not; every one gets a code.
         shared: what :func:`read_shared` gave for this cycle; read here where None.
+        neighbours: whether to read what is within reach; only signals are made of that.
 
     """
     shared = read_shared(bulk, cycle) if shared is None else shared
     enter(bulk, cycle)
-    reach = rules_for(cycle.config).propagation_reach(cycle.config.competitive)
-    near = reachable(shared, entities, reach if cycle.config.flags.competitive_enabled else 0)
+    wanted = neighbours and cycle.config.flags.competitive_enabled
+    reach = rules_for(cycle.config).propagation_reach(cycle.config.competitive) if wanted else 0
+    near = reachable(shared, entities, reach)
     longest_us = max(LOOKBACK_US.values())
     patterns_us = round(cycle.config.competitive.pattern_lookback_days * US_PER_DAY)
     impacts = bulk.arrow(
@@ -313,8 +359,8 @@ def read_inputs(
         (
             sorted(set(entities)),
             sorted(set(near) - set(entities)),
-            EPOCH + timedelta(microseconds=cycle.as_of_us - max(longest_us, patterns_us)),
-            EPOCH + timedelta(microseconds=cycle.as_of_us - longest_us),
+            moment(cycle.as_of_us - max(longest_us, patterns_us)),
+            moment(cycle.as_of_us - longest_us),
         ),
     )
     exposures = bulk.arrow(_EXPOSURES, (sorted(set(entities)),))
@@ -348,7 +394,7 @@ def _columns(
     source_types = columns.table(impacts.column("source_type"))
     catalysts = columns.table(impacts.column("catalyst_type"))
     risks = columns.table(pc.list_flatten(impacts.column("risks")))
-    items = columns.table(pa.chunked_array([shared.event_items]), exposures.column("item"))
+    items = columns.table(shared.event_items, exposures.column("item"))
     return CycleInputs(
         entities=columns.strings(entities),
         document_ids=columns.strings(documents),
@@ -397,7 +443,7 @@ def _columns(
 
 def _events(shared: Shared, items: pa.Array) -> EventRows:
     """The events with their items as codes of the slice's table."""
-    place = columns.codes(pa.chunked_array([shared.event_items]), items)
+    place = columns.codes(shared.event_items, items)
     rows = shared.events
     return EventRows(
         event=rows.event,
@@ -415,7 +461,7 @@ def _events(shared: Shared, items: pa.Array) -> EventRows:
 
 def _edges(shared: Shared, entities: pa.Array) -> EdgeRows:
     """The edges among the slice's entities: every shortest path within reach runs over these."""
-    place = columns.codes(pa.chunked_array([shared.nodes]), entities)
+    place = columns.codes(shared.nodes, entities)
     rows = shared.edges
     source, target = place[rows.source], place[rows.target]
     inside = (source >= 0) & (target >= 0)
@@ -423,7 +469,7 @@ def _edges(shared: Shared, entities: pa.Array) -> EdgeRows:
 
 
 def _accuracy(shared: Shared, sources: pa.Array) -> AccuracyRows:
-    place = columns.codes(pa.chunked_array([shared.accuracy_sources]), sources)
+    place = columns.codes(shared.accuracy_sources, sources)
     here = place >= 0
     return AccuracyRows(place[here], shared.accuracy_ratio[here], shared.accuracy_samples[here])
 

@@ -17,7 +17,7 @@ import itertools
 import json
 import logging
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,8 +42,9 @@ from oracle_dagster.storage.database import StorageError
 from oracle_dagster.storage.identity import row_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from oracle_core.inputs import Int
     from oracle_dagster.storage.database import Bulk
 
 _log = logging.getLogger(__name__)
@@ -55,9 +56,8 @@ _ROLES: Final = columns.members(EvidenceRole)
 _REGIMES: Final = tuple(r.value for r in MarketRegime)
 
 
-def key_rows(keys: Sequence[Key], entities: Sequence[str]) -> Keys:
-    """The keys as codes: positions of their entities in ``entities``, and window codes."""
-    place = {entity: code for code, entity in enumerate(entities)}
+def key_rows(keys: Sequence[Key], place: Mapping[str, int]) -> Keys:
+    """The keys as codes: the entity's code by ``place``, and the window's."""
     window = {name: code for code, name in enumerate(WINDOWS)}
     return Keys(
         np.array([place[e] for e, _ in keys], np.int64), np.array([window[w] for _, w in keys], np.int64)
@@ -482,6 +482,20 @@ def trend_frame(table: pa.Table, keys: Keys) -> TrendFrame:
         **lists,
         evidence=EvidenceRows(none, none, none, none, np.zeros(0, np.bool_), *([numbers] * 6)),
         ids=columns.strings(columns.table(cited)),
+    )
+
+
+def take_trends(frame: TrendFrame, rows: Int) -> TrendFrame:
+    """The frame of some of its keys, without ``evidence`` (as :func:`trend_frame`)."""
+    lists: dict[str, Any] = {
+        field: [getattr(frame, field)[at] for at in rows.tolist()] for _, field in _LISTS
+    }
+    return replace(
+        frame,
+        keys=Keys(frame.keys.entity[rows], frame.keys.window[rows]),
+        rows=frame.rows.take(rows),
+        **lists,
+        evidence=frame.evidence.take(np.zeros(0, np.int64)),
     )
 
 

@@ -1,0 +1,689 @@
+"""Run the stages of a cycle: read a slice, call the core once per stage, write a slice, say what was done.
+
+Entities are worked on in blocks, so that memory is bounded; a block's result does not depend on which others
+share it. Every stage writes its slice in one transaction. Killed at any moment and repeated, a run leaves
+what an undisturbed one leaves. A key that cannot be computed is recorded as failed; the others go on.
+
+No rule, no SQL and no orchestrator here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from oracle_core.cycle import (
+    CODE_VERSION,
+    assemble_trends,
+    decide,
+    measure_accuracy,
+    project_trends,
+    score_signals,
+)
+from oracle_core.enums import EvidenceRole, PipelineMode, TrendDirection
+from oracle_dagster.storage import cycles, decisions, inputs, results
+from oracle_dagster.storage.cycles import Cycle, Failure, Key
+from oracle_dagster.storage.database import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from datetime import datetime
+
+    from oracle_core.frames import DecisionFrame, ProjectionFrame, SignalFrame, TrendFrame
+    from oracle_core.inputs import CycleInputs, Float, Int, Keys
+    from oracle_dagster.storage.database import Bulk, Database
+
+    Frame = SignalFrame | TrendFrame | ProjectionFrame | DecisionFrame
+    F = TypeVar("F", SignalFrame, TrendFrame, ProjectionFrame, DecisionFrame)
+    Progress = Callable[[str, int, int], None]
+
+T = TypeVar("T")
+
+STAGES: Final = ("weighted_signals", "trend_windows", "trend_projections", "recommendations")
+BLOCK_ENTITIES: Final = 500
+_SHOWN: Final = 5
+# Errors of the database that come from a value and not from its state: another key may still be written.
+_VALUE_ERRORS: Final = ("22", "23")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KeyReport:
+    """What a stage did for one key.
+
+    ``data_version`` is equal where the content of the rows is; ``metadata`` is for a person: numbers, texts,
+    times, lists of them, None where there is no value, and ``sql``, which shows the rows.
+    """
+
+    entity_id: str
+    window: str
+    data_version: str
+    metadata: dict[str, object]
+
+
+@dataclass
+class StageReport:
+    """What a run of stages did: computed keys and written rows by stage, failures, seconds by phase."""
+
+    keys: dict[str, list[KeyReport]]
+    rows: dict[str, int]
+    failures: list[Failure]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class AccuracyReport:
+    """What measuring the sources did; ``rows`` counts the sources with settled outcomes."""
+
+    rows: int
+    data_version: str
+    metadata: dict[str, object]
+
+
+def open_cycle(database: Database, as_of: datetime, *, config_version: int | None = None) -> Cycle:
+    """Begin or repeat the cycle of ``as_of`` under the active configuration, or the one named.
+
+    Logs the pipeline mode (R130). See :func:`oracle_dagster.storage.cycles.open_cycle`.
+    """
+    cycle = cycles.open_cycle(database, as_of, code_version=CODE_VERSION, config_version=config_version)
+    _log.info(
+        "cycle as of %s under configuration %d: pipeline mode %s",
+        cycle.as_of.isoformat(),
+        cycle.config_version,
+        cycle.config.pipeline_mode.value,
+    )
+    return cycle
+
+
+def known_entities(database: Database, cycle: Cycle) -> list[str]:
+    """Every entity that a document, bar, exposure or edge known to the cycle names, by code point."""
+    return database.run(lambda bulk: inputs.known_entities(bulk, cycle), "REPEATABLE READ")
+
+
+def run_stages(
+    database: Database,
+    cycle: Cycle,
+    keys: Sequence[Key],
+    stages: Collection[str],
+    *,
+    run_id: str,
+    on_progress: Progress | None = None,
+    block_entities: int = BLOCK_ENTITIES,
+) -> StageReport:
+    """Compute the stages for the keys and write the results.
+
+    A stage whose predecessor is not among ``stages`` works on what that stored: of this cycle, else the
+    newest before it.
+
+    Args:
+        database: the domain database.
+        cycle: opened by :func:`open_cycle`.
+        keys: pairs of entity and window.
+        stages: some of ``STAGES``, in any order.
+        run_id: for the run log and the failures.
+        on_progress: called with the phase, the keys done and all keys, at the start and after every block.
+        block_entities: entities worked on at a time.
+
+    Raises:
+        ValueError: unknown stage or window.
+        StorageError: the database cannot be used; what is written stays, and the run can be repeated.
+
+    """
+    unknown = sorted(set(stages) - set(STAGES)) + sorted({w for _, w in keys} - set(results.WINDOWS))
+    if unknown:
+        there_are = ", ".join((*STAGES, *results.WINDOWS))
+        raise ValueError(f"unknown stage or window: {', '.join(unknown)}; there are {there_are}")
+    chosen = [stage for stage in STAGES if stage in stages]
+    order = {window: code for code, window in enumerate(results.WINDOWS)}
+    ordered = sorted(set(keys), key=lambda key: (key[0], order[key[1]]))
+    run = _Run(database, cycle, chosen)
+    entities = sorted({entity for entity, _ in ordered})
+    by_entity: dict[str, list[Key]] = {entity: [] for entity in entities}
+    for key in ordered:
+        by_entity[key[0]].append(key)
+    done = 0
+    for first in range(0, len(entities), block_entities):
+        if on_progress is not None:
+            on_progress("computing", done, len(ordered))
+        block = [key for entity in entities[first : first + block_entities] for key in by_entity[entity]]
+        run.block(block)
+        done += len(block)
+    if on_progress is not None:
+        on_progress("computing", done, len(ordered))
+    report = run.report(ordered)
+    _record(database, cycle, run, report, run_id=run_id, keys=ordered)
+    return report
+
+
+def _record(
+    database: Database, cycle: Cycle, run: _Run, report: StageReport, *, run_id: str, keys: Sequence[Key]
+) -> None:
+    cycles.record_failures(database, run_id, cycle, stages=run.stages, keys=keys, failures=report.failures)
+    failed = Counter(f.stage for f in report.failures)
+    for stage in run.stages:
+        cycles.log_stage(
+            database,
+            run_id,
+            stage,
+            cycle,
+            keys=len(report.keys[stage]),
+            rows=report.rows[stage],
+            seconds=run.clock.seconds[stage],
+            details={
+                "failed_keys": failed[stage],
+                "without_history": run.without_history if stage == "trend_windows" else 0,
+                "phases": report.seconds,
+            },
+        )
+
+
+def update_source_accuracy(database: Database, cycle: Cycle, *, run_id: str) -> AccuracyReport:
+    """Measure every source by the outcomes settled by the cycle's ``as_of``, and store it (R163-R168).
+
+    If it cannot be stored, that is logged as an error and what was stored before stays in use (R166).
+    """
+    clock = _Clock()
+    with clock.phase("source_accuracy"):
+        sources, ratio, samples = _measured(database, cycle)
+        error: str | None = None
+        try:
+            database.run(lambda bulk: inputs.write_accuracy(bulk, cycle, sources, ratio, samples))
+        except StorageError as fault:
+            error = str(fault)
+            _log.error("the source accuracy was not updated, the stored one stays in use: %s", fault)
+    seconds = clock.seconds["source_accuracy"]
+    cycles.log_stage(
+        database,
+        run_id,
+        "source_accuracy",
+        cycle,
+        keys=0,
+        rows=len(sources),
+        seconds=seconds,
+        details={} if error is None else {"error": error},
+    )
+    order = np.lexsort((-samples,))[:_SHOWN].tolist()
+    content = [sources, ratio.tolist(), samples.tolist()]
+    return AccuracyReport(
+        rows=len(sources),
+        data_version=results.content_hash(results.to_json(content)),
+        metadata={
+            "sources": len(sources),
+            "outcomes": int(samples.sum()),
+            "as_of": cycle.as_of,
+            "config_version": cycle.config_version,
+            "largest_sources": [
+                {"source": sources[at], "accuracy": float(ratio[at]), "outcomes": int(samples[at])}
+                for at in order
+            ],
+            "error": error,
+            "sql": "SELECT * FROM source_accuracy ORDER BY sample_count DESC;",
+        },
+    )
+
+
+def _measured(database: Database, cycle: Cycle) -> tuple[list[str], Float, Int]:
+    """Accuracy per source by code point. Blocks of entities add up exactly, as they count whole outcomes."""
+
+    def measure(bulk: Bulk) -> dict[str, tuple[int, int]]:
+        counted: dict[str, tuple[int, int]] = {}
+        entities = inputs.known_entities(bulk, cycle)
+        for part in inputs.accuracy_slices(bulk, cycle, entities, BLOCK_ENTITIES):
+            rows = measure_accuracy(part, cycle.as_of_us, cycle.config)
+            names = part.sources[rows.source].tolist()
+            right = np.rint(rows.ratio * rows.samples).astype(np.int64).tolist()
+            for name, hits, number in zip(names, right, rows.samples.tolist(), strict=True):
+                before = counted.get(name, (0, 0))
+                counted[name] = (before[0] + hits, before[1] + number)
+        return counted
+
+    counted = database.run(measure, "REPEATABLE READ")
+    sources = sorted(counted)
+    right = np.array([counted[name][0] for name in sources], np.int64)
+    samples = np.array([counted[name][1] for name in sources], np.int64)
+    return sources, right / np.maximum(samples, 1), samples
+
+
+class _Clock:
+    """Seconds by name; a phase inside another counts for the inner one only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inside = 0.0
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside, also if it ends in an error."""
+        began, outer, self._inside = time.perf_counter(), self._inside, 0.0
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - began
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent - self._inside
+            self._inside = outer + spent
+
+
+@dataclass
+class _Part:
+    """Keys that go through the stages together: one configuration, one source of each earlier stage."""
+
+    keys: list[Key]
+    cycle: Cycle
+    signals: SignalFrame | None = None
+    trends: TrendFrame | None = None
+    projections: ProjectionFrame | None = None
+
+
+@dataclass
+class _Slice:
+    """What was read for a block."""
+
+    inputs: CycleInputs
+    newest_known_us: Int
+    place: dict[str, int] = field(default_factory=dict)
+
+
+class _Run:
+    """One run over many blocks: what they share, and what they did."""
+
+    def __init__(self, database: Database, cycle: Cycle, stages: Sequence[str]) -> None:
+        self.database = database
+        self.cycle = cycle
+        self.stages = stages
+        self.clock = _Clock()
+        self.clock.seconds |= dict.fromkeys(stages, 0.0)
+        self.without_history = 0
+        self._stage = ""
+        self._reports: dict[tuple[str, Key], KeyReport] = {}
+        self._rows: dict[tuple[str, Key], int] = {}
+        self._failures: dict[tuple[str, Key], str] = {}
+        self._shared: dict[tuple[int, int], inputs.Shared] = {}
+        self._phases = _Clock()
+
+    # ------------------------------------------------------------------------------------- blocks
+
+    def block(self, keys: list[Key]) -> None:
+        """Compute a block; if that fails, its halves, until the keys at fault stand alone."""
+        try:
+            self._compute(keys)
+        except Exception as error:  # whatever a rule raises on a key's data, other keys go on
+            if isinstance(error, StorageError) and not (error.sqlstate or "").startswith(_VALUE_ERRORS):
+                raise
+            if len(keys) == 1:
+                _log.exception("%s of %s|%s cannot be computed", self._stage, *keys[0])
+                self._fail(self._stage, keys[0], f"{type(error).__name__}: {error}")
+                return
+            middle = len(keys) // 2
+            self.block(keys[:middle])
+            self.block(keys[middle:])
+
+    def _compute(self, keys: list[Key]) -> None:
+        self._stage = self.stages[0] if self.stages else ""
+        read = self._read(keys)
+        unknown = [key for key in keys if key[0] not in read.place]
+        for key in unknown:
+            self._fail(
+                self._stage, key, f"nothing about {key[0]} is known as of {self.cycle.as_of.isoformat()}"
+            )
+        parts = [_Part([key for key in keys if key[0] in read.place], self.cycle)]
+        work = {
+            "weighted_signals": self._signals,
+            "trend_windows": self._trends,
+            "trend_projections": self._projections,
+            "recommendations": self._decisions,
+        }
+        for stage in self.stages:
+            self._stage = stage
+            with self.clock.phase(stage):
+                parts = [done for part in parts if part.keys for done in work[stage](part, read)]
+
+    def _read(self, keys: Sequence[Key]) -> _Slice:
+        entities = sorted({entity for entity, _ in keys})
+        with self._phases.phase("read"):
+            shared = self._share(self.cycle)
+
+            def read(bulk: Bulk) -> tuple[list[str], CycleInputs]:
+                known = inputs.known_entities(bulk, self.cycle, among=entities)
+                return known, inputs.read_inputs(
+                    bulk, self.cycle, known, shared, neighbours="weighted_signals" in self.stages
+                )
+
+            known, columns = self.database.run(read, "REPEATABLE READ")
+        newest = np.full(len(columns.entities), -1, np.int64)
+        for rows in (columns.documents, columns.bars):
+            np.maximum.at(newest, rows.entity, rows.known_us)
+        code = {entity: at for at, entity in enumerate(columns.entities.tolist())}
+        return _Slice(columns, newest, {entity: code[entity] for entity in known})
+
+    def _share(self, cycle: Cycle) -> inputs.Shared:
+        key = (cycle.as_of_us, cycle.config_version)
+        if key not in self._shared:
+            accuracy = inputs.settle_accuracy(self.database, cycle)
+            self._shared[key] = self.database.run(
+                lambda bulk: inputs.read_shared(bulk, cycle, accuracy), "REPEATABLE READ"
+            )
+        return self._shared[key]
+
+    def _write(self, part: _Part, work: Callable[[Bulk], T]) -> T:
+        """One transaction on the keys of a part, under the locks of their entities."""
+
+        def transaction(bulk: Bulk) -> T:
+            cycles.enter(bulk, part.cycle)
+            cycles.lock_entities(bulk, {entity for entity, _ in part.keys})
+            cycles.stage_keys(bulk, part.keys)
+            return work(bulk)
+
+        with self._phases.phase("write"):
+            return self.database.run(transaction)
+
+    # ------------------------------------------------------------------------------------- stages
+
+    def _signals(self, part: _Part, read: _Slice) -> list[_Part]:
+        keys = results.key_rows(part.keys, read.place)
+        with self._phases.phase("score"):
+            frame = _plain(score_signals(read.inputs, keys, part.cycle.as_of_us, part.cycle.config))
+        self._write(part, lambda bulk: results.write_signals(bulk, frame))
+        counts = np.bincount(frame.rows.key, minlength=len(keys)).tolist()
+        active = np.bincount(frame.rows.key[frame.rows.combined > 0.0], minlength=len(keys)).tolist()
+        skipped = frame.skipped.tolist()
+        for at, (key, version) in enumerate(zip(part.keys, results.signal_versions(frame), strict=True)):
+            shown = {"rows": counts[at], "active_signals": active[at], "skipped_signals": skipped[at]}
+            self._done("weighted_signals", key, read, rows=counts[at], version=version, shown=shown)
+        return [dataclasses.replace(part, signals=frame)]
+
+    def _trends(self, part: _Part, read: _Slice) -> list[_Part]:
+        done = []
+        for each, signals in self._signals_of(part, read):
+            config = each.cycle.config
+            with self._phases.phase("trend"):
+                frame = _plain(assemble_trends(signals, read.inputs, each.cycle.as_of_us, config))
+            write = partial(results.write_trends, cycle=each.cycle, keys=each.keys, frame=frame)
+            _, history = self._write(each, write)
+            self.without_history += 0 if history else len(each.keys)
+            tops = _top_evidence(frame)
+            shown = _listed(
+                frame.rows,
+                "strength",
+                "confidence",
+                "contradiction",
+                "evidence_count",
+                "entity_signals",
+                "macro_signals",
+                "competitive_signals",
+                "p_bull",
+            )
+            versions = results.trend_versions(frame, config.pipeline_mode)
+            directions = [_DIRECTIONS[code] for code in frame.rows.direction.tolist()]
+            for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
+                first = {"direction": directions[at]}
+                rest = {name: values[at] for name, values in shown.items()}
+                about = {"mode": config.pipeline_mode.value, "history_written": history}
+                lists = {
+                    "dominant_catalysts": frame.dominant_catalysts[at],
+                    "top_evidence": tops[at],
+                }
+                told = {**first, **rest, **lists, **about}
+                self._done("trend_windows", key, read, rows=1, version=version, shown=told)
+            done.append(dataclasses.replace(each, trends=frame))
+        return done
+
+    def _projections(self, part: _Part, read: _Slice) -> list[_Part]:
+        done = []
+        for each, trends in self._trends_of(part, read, "trend_projections"):
+            frame = self._write(each, partial(self._project, part=each, trends=trends, read=read))
+            shown = _listed(frame.rows, "strength", "confidence", "momentum", "macro_contribution_pct")
+            flags = _listed(frame.rows, "diverges_from_current", "low_confidence")
+            versions = results.projection_versions(frame)
+            directions = [_DIRECTIONS[code] for code in frame.rows.direction.tolist()]
+            for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
+                numbers = {name: values[at] for name, values in {**shown, **flags}.items()}
+                texts = {"direction": directions[at], "driving_factors": frame.driving_factors[at]}
+                told = {**texts, **numbers}
+                self._done("trend_projections", key, read, rows=1, version=version, shown=told)
+            done.append(dataclasses.replace(each, trends=trends, projections=frame))
+        return done
+
+    def _project(self, bulk: Bulk, part: _Part, trends: TrendFrame, read: _Slice) -> ProjectionFrame:
+        """Read the history under the locks, so that what it holds is what a repeat will find."""
+        with self._phases.phase("read"):
+            history = results.read_history(bulk, part.cycle)
+        with self._phases.phase("project"):
+            frame = _plain(
+                project_trends(trends, read.inputs, history, part.cycle.as_of_us, part.cycle.config)
+            )
+        results.write_projections(bulk, part.cycle, part.keys, frame)
+        return frame
+
+    def _decisions(self, part: _Part, read: _Slice) -> list[_Part]:
+        done = []
+        for each, trends, projections in self._projections_of(part, read):
+            work = partial(self._decide, part=each, trends=trends, projections=projections, read=read)
+            frame, made, written = self._write(each, work)
+            shown = _listed(frame.rows, "allocation_pct", "max_loss_pct", "expected_value")
+            confidence = trends.rows.confidence.tolist()
+            versions = decisions.decision_versions(frame, trends, made)
+            for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
+                decision = made[at]
+                first = {"action": decision.action, "mode": decision.mode, "confidence": confidence[at]}
+                rest = {
+                    "eligible": decision.eligible,
+                    "risk": decision.risk,
+                    "rejection_reasons": decision.rejection_reasons,
+                    "suppression_reasons": decision.suppression_reasons,
+                    "thesis": frame.thesis[at],
+                    "equals_standing": decision.recommendation_id if decision.duplicate else None,
+                }
+                numbers = {name: values[at] for name, values in shown.items()}
+                rows = 0 if decision.duplicate else 1
+                told = {**first, **numbers, **rest}
+                self._done("recommendations", key, read, rows=rows, version=version, shown=told)
+            _log.debug("%d of %d recommendations were new", written, len(each.keys))
+            done.append(each)
+        return done
+
+    def _decide(
+        self, bulk: Bulk, *, part: _Part, trends: TrendFrame, projections: ProjectionFrame, read: _Slice
+    ) -> tuple[DecisionFrame, list[decisions.Decision], int]:
+        with self._phases.phase("read"):
+            standing = decisions.read_standing(bulk)
+        with self._phases.phase("decide"):
+            config, as_of_us = part.cycle.config, part.cycle.as_of_us
+            frame = _plain(decide(trends, projections, read.inputs, standing, as_of_us, config))
+            made = decisions.decisions(part.cycle, part.keys, frame, trends, standing)
+        written = decisions.write_decisions(
+            bulk, part.cycle, part.keys, frame=frame, trends=trends, made=made
+        )
+        return frame, made, written
+
+    # ------------------------------------------------------------------------- what earlier runs stored
+
+    def _signals_of(self, part: _Part, read: _Slice) -> Iterator[tuple[_Part, SignalFrame]]:
+        """The signals the trends are made of: made in this run, or stored, or computed again."""
+        if part.signals is not None:
+            yield part, part.signals
+            return
+        table = self._stored(part, "trend_windows", results.upstream_signals)
+        sources: dict[tuple[str, Any, Any], list[int]] = {}
+        for row in table.to_pylist():
+            source = (None, None) if row["stored"] else (row["as_of"], row["config_version"])
+            sources.setdefault((row["pipeline_mode"], *source), []).append(row["position"])
+        for (mode, as_of, config_version), positions in sources.items():
+            keys = [part.keys[at] for at in positions]
+            each = _Part(keys, _under(part.cycle, mode))
+            coded = results.key_rows(keys, read.place)
+            if as_of is None:
+                with self._phases.phase("read"):
+                    frame = self.database.run(partial(_stored_signals, part=each, keys=coded))
+                yield each, frame
+            else:
+                again = self._again(cycles.read_cycle(self.database, as_of, config_version), keys)
+                yield each, dataclasses.replace(again, keys=coded)
+
+    def _again(self, cycle: Cycle, keys: Sequence[Key]) -> SignalFrame:
+        """The signals of an earlier cycle, from its inputs: the table holds the newest cycle only."""
+        entities = sorted({entity for entity, _ in keys})
+        shared = self._share(cycle)
+        with self._phases.phase("read"):
+            columns = self.database.run(
+                lambda bulk: inputs.read_inputs(bulk, cycle, entities, shared), "REPEATABLE READ"
+            )
+        place = {entity: at for at, entity in enumerate(columns.entities.tolist())}
+        with self._phases.phase("score"):
+            return _plain(score_signals(columns, results.key_rows(keys, place), cycle.as_of_us, cycle.config))
+
+    def _trends_of(self, part: _Part, read: _Slice, stage: str) -> Iterator[tuple[_Part, TrendFrame]]:
+        """The trends a stage works on; a stored one keeps the mode it was computed in (C39)."""
+        if part.trends is not None:
+            yield part, part.trends
+            return
+        table = self._stored(part, stage, lambda bulk: results.read_trends(bulk, stage))
+        for mode in PipelineMode:
+            rows = table.filter(pa.compute.equal(table.column("pipeline_mode"), mode.value))
+            keys = [part.keys[at] for at in rows.column("position").to_pylist()]
+            if keys:
+                each = _Part(keys, _under(part.cycle, mode))
+                yield each, results.trend_frame(rows, results.key_rows(keys, read.place))
+
+    def _projections_of(
+        self, part: _Part, read: _Slice
+    ) -> Iterator[tuple[_Part, TrendFrame, ProjectionFrame]]:
+        if part.trends is not None and part.projections is not None:
+            yield part, part.trends, part.projections
+            return
+        table = self._stored(part, "recommendations", results.read_projections)
+        found = table.column("position").to_pylist()
+        keys = [part.keys[at] for at in found]
+        trends = None if part.trends is None else results.take_trends(part.trends, np.array(found, np.int64))
+        rest = dataclasses.replace(part, keys=keys, trends=trends)
+        row = {key: at for at, key in enumerate(keys)}
+        for each, each_trends in self._trends_of(rest, read, "recommendations") if keys else ():
+            rows = table.take(pa.array([row[key] for key in each.keys], pa.int64()))
+            yield each, each_trends, results.projection_frame(rows, each_trends.keys)
+
+    def _stored(self, part: _Part, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
+        """What earlier runs stored for the keys of a part; keys without it fail."""
+
+        def transaction(bulk: Bulk) -> pa.Table:
+            cycles.enter(bulk, part.cycle)
+            cycles.stage_keys(bulk, part.keys)
+            return read(bulk)
+
+        with self._phases.phase("read"):
+            table = self.database.run(transaction, "REPEATABLE READ")
+        found = set(table.column("position").to_pylist())
+        before = ", ".join(STAGES[: STAGES.index(stage)])
+        for at, key in enumerate(part.keys):
+            if at not in found:
+                self._fail(
+                    stage,
+                    key,
+                    f"no result of an earlier stage ({before}) is stored as of "
+                    f"{self.cycle.as_of.isoformat()}; run these stages too",
+                )
+        return table
+
+    # ------------------------------------------------------------------------------------ reporting
+
+    def _done(
+        self, stage: str, key: Key, read: _Slice, *, rows: int, version: str, shown: dict[str, object]
+    ) -> None:
+        newest = int(read.newest_known_us[read.place[key[0]]])
+        metadata = {
+            **shown,
+            "written_rows": rows,
+            "as_of": self.cycle.as_of,
+            "config_version": self.cycle.config_version,
+            "newest_input_known_at": cycles.moment(newest) if newest >= 0 else None,
+            "sql": _sql(stage, key),
+        }
+        self._failures.pop((stage, key), None)
+        self._reports[stage, key] = KeyReport(*key, version, metadata)
+        self._rows[stage, key] = rows
+
+    def _fail(self, stage: str, key: Key, message: str) -> None:
+        """Record a key as failed in a stage, and in the later ones of this run, which cannot follow."""
+        self._failures[stage, key] = message
+        for later in self.stages[self.stages.index(stage) + 1 :]:
+            self._failures[later, key] = f"not computed, because {stage} failed: {message}"
+
+    def report(self, keys: Sequence[Key]) -> StageReport:
+        """What was done, by stage in the order of the keys."""
+        return StageReport(
+            keys={
+                stage: [self._reports[stage, key] for key in keys if (stage, key) in self._reports]
+                for stage in self.stages
+            },
+            rows={
+                stage: sum(n for (other, _), n in self._rows.items() if other == stage)
+                for stage in self.stages
+            },
+            failures=[
+                Failure(stage, *key, self._failures[stage, key])
+                for stage in self.stages
+                for key in keys
+                if (stage, key) in self._failures
+            ],
+            seconds=dict(self._phases.seconds),
+        )
+
+
+_DIRECTIONS: Final = tuple(d.value for d in TrendDirection)
+_ROLES: Final = tuple(r.value for r in EvidenceRole)
+_TABLE_KEYS: Final = {"recommendations": "time_horizon"}
+
+
+def _stored_signals(bulk: Bulk, part: _Part, keys: Keys) -> SignalFrame:
+    cycles.enter(bulk, part.cycle)
+    cycles.stage_keys(bulk, part.keys)
+    return results.read_signals(bulk, keys)
+
+
+def _under(cycle: Cycle, mode: str) -> Cycle:
+    """The cycle under the set of rules that an earlier stage was computed with (C39)."""
+    flags = cycle.config.flags.model_copy(
+        update={"probabilistic_scoring_enabled": mode == PipelineMode.PROBABILISTIC}
+    )
+    return dataclasses.replace(cycle, config=cycle.config.model_copy(update={"flags": flags}))
+
+
+def _plain(frame: F) -> F:
+    """The frame with 0 for -0, which JSON cannot tell apart, so that a stored frame reads the same."""
+    changes: dict[str, Any] = {
+        f.name: values + 0.0
+        for f in dataclasses.fields(frame.rows)
+        if isinstance(values := getattr(frame.rows, f.name), np.ndarray) and values.dtype == np.float64
+    }
+    return dataclasses.replace(frame, rows=dataclasses.replace(frame.rows, **changes))
+
+
+def _listed(rows: object, *names: str) -> dict[str, list[Any]]:
+    """Columns as lists, None for NaN."""
+    return {name: pa.array(getattr(rows, name), from_pandas=True).to_pylist() for name in names}
+
+
+def _top_evidence(frame: TrendFrame) -> list[list[dict[str, object]]]:
+    """The best few of each side per key, as small tables."""
+    rows = frame.evidence.take(frame.evidence.position < _SHOWN)
+    tops: list[list[dict[str, object]]] = [[] for _ in range(len(frame.keys))]
+    names = frame.ids[rows.signal].tolist()
+    for key, role, name, score in zip(
+        rows.key.tolist(), rows.role.tolist(), names, rows.rank_score.tolist(), strict=True
+    ):
+        tops[key].append({"side": _ROLES[role], "id": name, "rank_score": score})
+    return tops
+
+
+def _sql(stage: str, key: Key) -> str:
+    entity, window = (part.replace("'", "''") for part in key)
+    column = _TABLE_KEYS.get(stage, '"window"')
+    return f"SELECT * FROM {stage} WHERE entity_id = '{entity}' AND {column} = '{window}';"  # noqa: S608 - shown, not run
