@@ -413,12 +413,21 @@ def test_waiting_ends_at_the_limit_with_the_remedy(scene: Scene) -> None:
 def test_stale_files_of_a_server_long_gone_do_not_block_the_start(
     scene: Scene, content: bytes | None
 ) -> None:
-    """The recorded process id may belong to somebody else by now: here, to this test."""
-    stale = (
-        f"{os.getpid()}\n{scene.server.data_dir}\n1\n5432\n\n\n\nready\n".encode()
-        if content is None
-        else content
-    )
+    """The recorded process id may belong to somebody else by now: here, to a sleep of the same account."""
+    stranger = scene.server._account(scene.server.data_dir).popen(["sleep", "600"], output=subprocess.DEVNULL)
+    stale = content
+    if stale is None:
+        stale = f"{stranger.pid}\n{scene.server.data_dir}\n1\n5432\n\n\n\nready\n".encode()
+    try:
+        start_over_stale_files(scene, stale)
+        assert stranger.poll() is None  # and it was left alone
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def start_over_stale_files(scene: Scene, stale: bytes) -> None:
+    """Start the server over a stale process file, then over all stale files at once."""
     (scene.server.data_dir / "postmaster.pid").write_bytes(stale)
     with scene.server.acquire() as lease:
         folder = lease.socket_dir
@@ -606,6 +615,7 @@ def test_a_socket_folder_of_another_account_is_refused(scene: Scene) -> None:
 def test_a_long_temporary_folder_is_avoided(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (scene.home / "pg" / "socket_dir").unlink()  # else the recorded folder is taken again
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(deep))
