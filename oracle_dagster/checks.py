@@ -85,9 +85,19 @@ _RULES: Final = (
             ) THEN 'a document is on both sides'
             ELSE 'a number is outside [0, 1]' END AS reason
         FROM pg_temp.checked k
-        LEFT JOIN trend_history t ON t.entity_id = k.entity_id AND t."window" = k."window"
-            AND t.generated_at = $1 AND t.config_version = $2
-        WHERE t.id IS NULL
+        LEFT JOIN LATERAL (  -- a current row may be newer, and a history row may be missing (R59)
+            SELECT * FROM trend_history h
+            WHERE h.entity_id = k.entity_id AND h."window" = k."window"
+                AND h.generated_at = $1 AND h.config_version = $2
+            UNION ALL
+            SELECT * FROM trend_windows w
+            WHERE w.entity_id = k.entity_id AND w."window" = k."window"
+                AND w.generated_at = $1 AND w.config_version = $2
+            LIMIT 1
+        ) AS t ON TRUE
+        WHERE (t.id IS NULL AND NOT EXISTS (
+                SELECT FROM trend_windows w
+                WHERE w.entity_id = k.entity_id AND w."window" = k."window" AND w.generated_at > $1))
             OR NOT (t.trend_strength BETWEEN 0 AND 1 AND t.confidence BETWEEN 0 AND 1
                 AND t.contradiction_score BETWEEN 0 AND 1)
             OR t.top_supporting_evidence ?| ARRAY(
@@ -270,15 +280,17 @@ def report(
         database: with the results.
         cycle: that was computed.
         computed: by asset: the keys that were written.
-        failures: the keys that could not be computed; they fail their asset's ranges check.
+        failures: the keys that could not be computed; a key that failed in a stage is missing in the later
+            ones too, and fails the ranges check of each asset that it is missing in.
 
     """
     found = find_faults(database, cycle, computed)
     for (asset, check), faults in found.items():
+        written = set(computed[asset])
+        reasons = {(failure.entity_id, failure.window): failure.message for failure in reversed(failures)}
+        reasons |= {(f.entity_id, f.window): f.message for f in failures if f.stage == asset}
         not_computed = [
-            Fault((failure.entity_id, failure.window), failure.message)
-            for failure in failures
-            if failure.stage == asset and check == RANGES
+            Fault(key, reason) for key, reason in reasons.items() if key not in written and check == RANGES
         ]
         if dg.AssetCheckKey(dg.AssetKey(asset), check) in context.selected_asset_check_keys:
             checked = len(computed[asset]) + len(not_computed)

@@ -10,7 +10,8 @@ Configuration of ``aggregation_cycle``, every part of which may be left out::
     ops:
       decision_chain:
         config:
-          keys: ["AAPL|7d", "MSFT|30d"]  # or batch_id; default: the run's partitions, else all known keys
+          entities: ["AAPL", "MSFT"]     # any scattered set, in one run; with `windows: [...]` only those
+          keys: ["XOM|7d"]               # the same, key by key; default: the run's partitions, else all
 """
 
 from __future__ import annotations

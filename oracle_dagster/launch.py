@@ -111,7 +111,7 @@ def run_cycle(
         stages: assets of the chain to compute; all four where None.
         from_failed_run: repeat exactly the keys that failed in this run, as of its moment and under its
             configuration, from the first stage in which one failed; nothing else may be given with it.
-        progress: told (phase, keys done, keys in all).
+        progress: told (what is done, keys done, keys in all).
 
     Raises:
         LaunchError: a name is unknown, nothing is known as of then, or the run to repeat had no failures.

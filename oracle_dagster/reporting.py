@@ -300,7 +300,7 @@ def require_something(computed: Mapping[str, Sequence[Key]], failures: Sequence[
     if any(computed.values()):
         return
     why = (
-        f"Every key failed. {failures[0].entity_id}|{failures[0].window}: {failures[0].message}"
+        f"No key could be computed. {failures[0].entity_id}|{failures[0].window}: {failures[0].message}"
         if failures
         else "No entity is known at as_of: load documents with `oracle ingest`, or choose a later moment."
     )
@@ -308,7 +308,7 @@ def require_something(computed: Mapping[str, Sequence[Key]], failures: Sequence[
 
 
 Progress = Callable[[str, int, int], None]
-"""Told the phase, how many keys are done, and how many there are."""
+"""Told what is being done, how many keys are done, and how many there are."""
 
 
 @dataclass

@@ -15,6 +15,7 @@ import dagster as dg
 from pydantic import Field
 
 from oracle_core.cycle import STAGE_VERSIONS
+from oracle_core.enums import Window
 from oracle_dagster import checks, pipeline, reporting
 from oracle_dagster.assets.configuration import groups_reaching
 from oracle_dagster.partitions import KEYS, KeyChoice, choose_keys, register_entities
@@ -49,8 +50,20 @@ _BY_PARTITION: Final = {
 class KeySet(dg.Config):
     """Which partitions a run computes; without any of these its partition or range, else all known ones."""
 
-    batch_id: str | None = Field(None, description="Batch in the table run_batches to take the keys from.")
-    keys: list[str] = Field([], description="Keys as entity|window, any scattered set.")
+    batch_id: str | None = Field(
+        default=None,
+        description="Batch in the table run_batches to take the keys from; wins over all others.",
+    )
+    keys: list[str] = Field(default=[], description="Keys as entity|window, any scattered set.")
+    entities: list[str] = Field(
+        default=[], description="Entities, any scattered set: each in every window, or in those of `windows`."
+    )
+    windows: list[str] = Field(default=[], description="Windows of `entities`; all five where empty.")
+
+    def inline(self) -> list[str]:
+        """The keys that are written out, in full or as entities."""
+        windows = self.windows or [window.value for window in Window]
+        return [*self.keys, *(f"{entity}|{window}" for entity in self.entities for window in windows)]
 
 
 def lineage(asset: str) -> reporting.Lineage:
@@ -97,41 +110,38 @@ def _chain(
         tables, opened, chosen.keys, stages, run_id=context.run_id, on_progress=reporting.progress()
     )
     computed = reporting.report_chain(context, opened, report, {n: lineage(n) for n in stages}, position)
-    failures = [*report.failures, *_refuse_unknown(context, tables, opened, chosen, stages)]
+    failures = [*report.failures, *_refuse(context, tables, opened, chosen, stages)]
     checks.report(context, tables, opened, computed, failures)
     reporting.require_something(computed, failures)
     yield from ()
 
 
 def _choose(
-    context: dg.AssetExecutionContext, config: KeySet, tables: Database, opened: pipeline.Cycle
+    context: dg.AssetExecutionContext, config: KeySet, tables: Database, opened: cycles.Cycle
 ) -> KeyChoice:
     placed = context.has_partition_key or context.has_partition_key_range
     # The tags of a batch name one of its keys only, so they are not looked at.
-    given = config.batch_id is not None or len(config.keys) > 0
+    inline = config.inline()
+    given = config.batch_id is not None or len(inline) > 0
     return choose_keys(
         batch=None if config.batch_id is None else cycles.batch_keys(tables, uuid.UUID(config.batch_id)),
-        inline=config.keys,
+        inline=inline,
         partitions=[str(key) for key in context.partition_keys] if placed and not given else None,
         known=pipeline.known_entities(tables, opened),
     )
 
 
-def _refuse_unknown(
+def _refuse(
     context: dg.AssetExecutionContext,
     tables: Database,
-    opened: pipeline.Cycle,
+    opened: cycles.Cycle,
     chosen: KeyChoice,
     stages: list[str],
 ) -> list[cycles.Failure]:
-    """Record the requested keys that do not exist as failed in every stage of the run."""
+    """Record the requested keys that do not exist as failed in the first stage of the run."""
     if not chosen.unknown:
         return []
-    found = [
-        cycles.Failure(stage, key.entity_id, key.window, key.reason)
-        for stage in stages
-        for key in chosen.unknown
-    ]
+    found = [cycles.Failure(stages[0], key.entity_id, key.window, key.reason) for key in chosen.unknown]
     keys = [(key.entity_id, key.window) for key in chosen.unknown]
     cycles.record_failures(tables, context.run_id, opened, stages=stages, keys=keys, failures=found)
     return found
