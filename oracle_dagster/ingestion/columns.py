@@ -215,7 +215,8 @@ def _parse_json(schema: pa.Schema, lines: Sequence[bytes]) -> pa.Table | None:
     if not lines:
         return schema.empty_table()
     data = b"\n".join(lines)
-    if b"\\u0000" in data or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+    whole = data.startswith(b"{") and data.endswith(b"}") and data.count(b"}\n{") == len(lines) - 1
+    if not whole or b"\\u0000" in data:
         return None
     try:
         table = arrow_json.read_json(
