@@ -386,6 +386,8 @@ class Supervisor:
         database = Database(connections.domain_url)
         upgrade(database)
         database.close()
+        if connections.embedded:
+            self._database_pid = self.home.postgres().status().pid
         self.home.write_dagster_yaml()
         os.environ.update(self.home.environment(connections))
 
@@ -463,7 +465,8 @@ class Supervisor:
 
     def _loop(self, connections: Connections, code_socket: Path, wake: int) -> None:
         patience_ends = time.monotonic() + SERVER_PATIENCE_SECONDS
-        database_at = runs_at = time.monotonic() + RUNS_EVERY_SECONDS
+        database_at = time.monotonic() + DATABASE_EVERY_SECONDS
+        runs_at = time.monotonic() + RUNS_EVERY_SECONDS
         waiting_for_code = True
         while self._stop_signals == 0:
             now = time.monotonic()

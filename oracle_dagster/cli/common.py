@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from oracle_dagster.home import Connections, Home
+    from oracle_dagster.storage.database import Database
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -97,12 +98,25 @@ def existing_home(path: Path | None) -> Home:
     from oracle_dagster.home import DATABASE_VARIABLE
 
     home = resolve_home(path)
-    if not home.path.exists() and os.environ.get(DATABASE_VARIABLE, "") == "":
+    if not home.pg_dir.exists() and os.environ.get(DATABASE_VARIABLE, "") == "":
         raise CommandError(
             f"There is no home at {home.path}. Run `oracle init` first, or name another with --home or "
             "ORACLE_HOME."
         )
     return home
+
+
+@contextlib.contextmanager
+def opened(path: Path | None) -> Iterator[Database]:
+    """The domain database of a home that exists."""
+    from oracle_dagster.storage.database import Database
+
+    with connected(existing_home(path)) as connections:
+        database = Database(connections.domain_url)
+        try:
+            yield database
+        finally:
+            database.close()
 
 
 @contextlib.contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,18 +13,14 @@ from oracle_dagster.cli.common import (
     HomeOption,
     JsonOption,
     assignments,
-    connected,
     console,
-    existing_home,
     iso,
+    opened,
     print_json,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from oracle_dagster.storage.configuration import ConfigVersion
-    from oracle_dagster.storage.database import Database
 
 VersionOption = Annotated[
     int | None,
@@ -42,18 +36,6 @@ def register(app: typer.Typer) -> None:
     group.command("history")(history)
     group.command("diff")(diff)
     app.add_typer(group, name="config")
-
-
-@contextlib.contextmanager
-def _database(home: Path | None) -> Iterator[Database]:
-    from oracle_dagster.storage.database import Database
-
-    with connected(existing_home(home)) as connections:
-        database = Database(connections.domain_url)
-        try:
-            yield database
-        finally:
-            database.close()
 
 
 def show(
@@ -72,7 +54,7 @@ def show(
     """Print the settings in force, one path=value per line."""
     from oracle_dagster.storage import configuration
 
-    with _database(home) as database:
+    with opened(home) as database:
         found = configuration.active(database) if version is None else configuration.get(database, version)
     settings = _below(found.config.settings(), path)
     if as_json:
@@ -100,7 +82,7 @@ def set_(
     from oracle_dagster.storage import configuration
 
     wanted = assignments(values)
-    with _database(home) as database:
+    with opened(home) as database:
         before = configuration.active(database)
         after = configuration.activate(
             database, before.config.with_settings(wanted), changed_by=getpass.getuser(), reason=reason
@@ -121,7 +103,7 @@ def history(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List all versions, oldest first, with what each changed."""
     from oracle_dagster.storage import configuration
 
-    with _database(home) as database:
+    with opened(home) as database:
         versions = configuration.history(database)
     rows = []
     for previous, current in zip([None, *versions], versions, strict=False):
@@ -159,7 +141,7 @@ def diff(
     """Print the settings in which two versions differ."""
     from oracle_dagster.storage import configuration
 
-    with _database(home) as database:
+    with opened(home) as database:
         a = configuration.get(database, 1 if first is None else first)
         b = configuration.active(database) if second is None else configuration.get(database, second)
     changed = configuration.diff(a.config, b.config)

@@ -25,7 +25,8 @@ def register(app: typer.Typer) -> None:
 def doctor(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Look for faults, and say what to do about each.
 
-    Looks at the installation, the home, the database and the orchestrator. Exit code 1 if something is broken; a notice is none.
+    Looks at the installation, the home, the database and the orchestrator. The exit code is 1 if something is
+    broken; a notice is no fault.
     """
     from oracle_dagster.cli.common import progress
     from oracle_dagster.doctor import Verdict, examine
