@@ -1,8 +1,8 @@
 """Sums, runs and joins on columns, shared by all rules; no rule of the product lives here.
 
 A *grouping* is an int64 array ``offsets`` of length groups + 1: group g is ``offsets[g]:offsets[g + 1]`` of
-columns that are sorted by group. Every sum over a group is exactly rounded (``math.fsum``), so it depends
-neither on the order of the rows nor on which other groups are in the batch.
+columns that are sorted by group. No sum depends on which other groups are in the batch; one that may decide a
+sign or an existence is exactly rounded (:func:`exact_sums`), so it does not depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 
 from oracle_core.inputs import Bool, Columns, Float, Int, Ragged, Strings
 
+_INT64_MAX = 2**63 - 1
+
 C = TypeVar("C", bound=Columns)
 
 
@@ -28,15 +30,39 @@ def group_offsets(groups: Int, count: int) -> Int:
 
 def exact_sums(values: Float, offsets: Int) -> Float:
     """Exactly rounded sum of each group; 0 for an empty one. ``values`` must be finite."""
-    listed = values.tolist()
-    bounds = offsets.tolist()
-    sums = [fsum(listed[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-    return np.array(sums, np.float64)
+    lengths = np.diff(offsets)
+    sums = np.zeros(len(lengths))
+    start = offsets[:-1]
+    single, double = lengths == 1, lengths == 2  # noqa: PLR2004 - one IEEE addition is exactly rounded
+    sums[single] = values[start[single]]
+    sums[double] = values[start[double]] + values[start[double] + 1]
+    many = np.flatnonzero(lengths > 2)  # noqa: PLR2004
+    if len(many) > 0:
+        listed = values.tolist()
+        bounds = zip(start[many].tolist(), offsets[many + 1].tolist(), strict=True)
+        sums[many] = [fsum(listed[a:b]) for a, b in bounds]
+    return sums
 
 
 def exact_means(values: Float, offsets: Int) -> Float:
     """Mean of each group from its exact sum; 0 for an empty group."""
     return divide(exact_sums(values, offsets), np.diff(offsets).astype(np.float64))
+
+
+def group_sums(values: Float, groups: Int, count: int) -> Float:
+    """Sum of each group, added in the order of the rows.
+
+    For terms of one sign in a fixed order of rows: such a sum cannot turn a sign, and it depends on the rows
+    of its own group only.
+    """
+    return np.bincount(groups, weights=values, minlength=count)
+
+
+def group_means(values: Float, offsets: Int) -> Float:
+    """Mean of each group from :func:`group_sums`; 0 for an empty group."""
+    return divide(
+        group_sums(values, group_codes(offsets), len(offsets) - 1), np.diff(offsets).astype(np.float64)
+    )
 
 
 def divide(numerator: Float, denominator: Float) -> Float:
@@ -69,6 +95,33 @@ def ranges(starts: Int, lengths: Int) -> tuple[Int, Int]:
     owner = np.repeat(np.arange(len(starts)), lengths)
     first = np.cumsum(lengths) - lengths
     return owner, np.arange(len(owner)) - first[owner] + starts[owner]
+
+
+def newest_first(group: Int, time_us: Int, code: Int) -> Int:
+    """Order of rows by group, then newest first, then by code."""
+    age = np.max(time_us, initial=0) - time_us
+    span = int(np.max(age, initial=0)) + 1
+    if (int(np.max(group, initial=0)) + 1) * span >= _INT64_MAX:
+        return np.lexsort((code, age, group))
+    place = group * span + age
+    # Rows mostly come as a few sorted runs, which a stable sort of one column merges in linear time.
+    order = np.argsort(place, kind="stable")
+    tied = np.diff(place[order]) == 0
+    wrong = tied & (np.diff(code[order]) < 0)
+    return np.lexsort((code, place)) if bool(wrong.any()) else order
+
+
+def bisect(values: Int, low: Int, high: Int, wanted: Int) -> Int:
+    """First position in each range ``low:high`` of sorted values that is above the wanted value, else ``high``."""
+    low, high = low.copy(), high.copy()
+    while bool((low < high).any()):
+        middle = (low + high) // 2
+        open_range = low < high
+        below = np.zeros_like(open_range)
+        below[open_range] = values[middle[open_range]] <= wanted[open_range]
+        low = np.where(below, middle + 1, low)
+        high = np.where(open_range & ~below, middle, high)
+    return low
 
 
 def runs(*columns: Int) -> tuple[Int, Int]:

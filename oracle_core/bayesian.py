@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import entr, expit
 
-from oracle_core.arrays import exact_sums
+from oracle_core.arrays import group_sums
 from oracle_core.inputs import Columns, Float, Int
 from oracle_core.records import WeightedSignal
 
@@ -71,18 +71,20 @@ BayesianPosterior.PRIOR = BayesianPosterior(
 )
 
 
-def evidence_mass(weight: Float, sentiment: Float, offsets: Int) -> Mass:
+def evidence_mass(weight: Float, sentiment: Float, groups: Int, count: int) -> Mass:
     """Sum of ``w * |s|`` on either side: how much a set of signals counts as evidence (G7).
 
     Args:
         weight: effective weight of each signal (combined weight times impact), finite and at least 0.
         sentiment: in [-1, 1].
-        offsets: the groups.
+        groups: group of each signal.
+        count: number of groups.
 
     """
     amount = weight * sentiment
+    bull, bear = amount > 0.0, amount < 0.0
     return Mass(
-        bull=exact_sums(np.maximum(amount, 0.0), offsets), bear=exact_sums(np.maximum(-amount, 0.0), offsets)
+        bull=group_sums(amount[bull], groups[bull], count), bear=group_sums(-amount[bear], groups[bear], count)
     )
 
 
@@ -154,7 +156,7 @@ def compute_bayesian_posterior(signals: Sequence[WeightedSignal]) -> BayesianPos
     columns = columns[np.isfinite(columns).all(axis=1)]
     if len(columns) == 0:
         return BayesianPosterior.PRIOR
-    mass = evidence_mass(columns[:, 0] * columns[:, 1], columns[:, 2], np.array([0, len(columns)]))
+    mass = evidence_mass(columns[:, 0] * columns[:, 1], columns[:, 2], np.zeros(len(columns), np.int64), 1)
     found = posterior(mass)
     return BayesianPosterior(
         p_bull=float(found.p_bull[0]),

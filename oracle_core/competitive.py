@@ -7,14 +7,14 @@ documents do not belong here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from oracle_core.arrays import exact_means, exact_sums, group_codes, group_max, group_offsets, ranges, runs
+from oracle_core.arrays import exact_sums, group_codes, group_max, group_means, group_offsets, ranges, runs
 from oracle_core.config import CompetitiveConfig, OracleConfig
 from oracle_core.enums import SignalLayer, Window, codes
 from oracle_core.frames import SignalRows
@@ -46,18 +46,34 @@ class Relations(Columns):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ActiveDocuments(Columns):
+    """Those columns of the active signals of documents that others' signals are made of."""
+
+    key: Int
+    catalyst: Int
+    published_us: Int
+    sentiment: Float
+    impact: Float
+    extraction_confidence: Float
+    recency: Float
+    credibility: Float
+    combined: Float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class EntityLayer:
     """Active entity-layer signals of every key that a cycle needs, requested or not; rows sorted by key."""
 
     keys: Keys
-    rows: SignalRows
+    rows: ActiveDocuments
     offsets: Int
 
     @classmethod
     def of(cls, keys: Keys, rows: SignalRows) -> EntityLayer:
         """Keep the active rows."""
-        active = rows.take(rows.combined > 0.0)
-        return cls(keys, active, group_offsets(active.key, len(keys)))
+        active = np.flatnonzero(rows.combined > 0.0)
+        kept = {field.name: getattr(rows, field.name)[active] for field in fields(ActiveDocuments)}
+        return cls(keys, ActiveDocuments(**kept), group_offsets(kept["key"], len(keys)))
 
     def find(self, entity: Int, window: Int) -> Int:
         """Position of each key, -1 where it is not here."""
@@ -81,30 +97,34 @@ def relations(edges: EdgeRows, sources: Int, reach: int) -> Relations:
 
     """
     nodes = np.unique(np.concatenate((edges.source, edges.target)))
-    starts = np.flatnonzero(np.isin(nodes, sources))
     near, far, rho = _adjacency(edges, nodes)
     offsets = group_offsets(near, len(nodes))
+    starts = np.isin(nodes, sources)
+    direct = starts[near]
+    found = [(near[direct], far[direct], np.ones(int(direct.sum()), np.int64), rho[direct])]
     graph = csr_array((np.ones(len(far)), far, offsets), shape=(len(nodes), len(nodes)))
-    found: list[tuple[Int, Int, Int, Float]] = []
     block = max(1, _BLOCK_CELLS // max(len(nodes), 1))
-    for first in range(0, len(starts), block):
-        part = starts[first : first + block]
+    # The edges themselves are the first step; farther ones need the shortest paths.
+    for first in range(0, int(starts.sum()) if reach > 1 else 0, block):
+        part = np.flatnonzero(starts)[first : first + block]
         away = dijkstra(graph, directed=True, indices=part, unweighted=True, limit=reach)
-        reached = np.zeros_like(away)
-        reached[np.arange(len(part)), part] = 1.0
-        for distance in range(1, reach + 1):
-            row, node = np.nonzero(away == distance)
+        # Largest and smallest product over the shortest paths: a later edge may turn the smallest into the largest.
+        high, low = np.zeros_like(away), np.zeros_like(away)
+        owner, edge = ranges(offsets[part], offsets[part + 1] - offsets[part])
+        high[owner, far[edge]] = low[owner, far[edge]] = rho[edge]
+        rows, others = np.nonzero(np.isfinite(away))
+        steps = away[rows, others]
+        for distance in range(2, reach + 1):
+            row, node = rows[steps == distance], others[steps == distance]
             owner, edge = ranges(offsets[node], offsets[node + 1] - offsets[node])
             last = away[row[owner], far[edge]] == distance - 1
             owner, edge = owner[last], edge[last]
-            product = reached[row[owner], far[edge]] * rho[edge]
-            bounds = np.searchsorted(owner, np.arange(len(row)))
-            best = _largest(product, bounds)
-            reached[row, node] = best
+            first_edge = np.searchsorted(owner, np.arange(len(row)))
+            products = [extreme[row[owner], far[edge]] * rho[edge] for extreme in (high, low)]
+            high[row, node] = _extremes(np.maximum(*products), first_edge)[0]
+            low[row, node] = _extremes(np.minimum(*products), first_edge)[1]
+            best = _larger(high[row, node], low[row, node])
             found.append((part[row], node, np.full(len(row), distance, np.int64), best))
-    if not found:
-        none = np.zeros(0, np.int64)
-        return Relations(none, none, none, np.zeros(0))
     source, target, distances, rhos = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.lexsort((target, source))
     return Relations(nodes[source[order]], nodes[target[order]], distances[order], rhos[order])
@@ -119,14 +139,18 @@ def _adjacency(edges: EdgeRows, nodes: Int) -> tuple[Int, Int, Float]:
     order = order[source[order] != target[order]]
     source, target, rho = source[order], target[order], rho[order]
     first, _ = runs(source, target)
-    return source[first], target[first], _largest(rho, first)
+    return source[first], target[first], _larger(*_extremes(rho, first))
 
 
-def _largest(values: Float, starts: Int) -> Float:
-    """Value of the largest magnitude of each non-empty group; of a tie the positive one."""
+def _extremes(values: Float, starts: Int) -> tuple[Float, Float]:
+    """Largest and smallest value of each non-empty group."""
     if len(starts) == 0:
-        return np.zeros(0)
-    high, low = np.maximum.reduceat(values, starts), np.minimum.reduceat(values, starts)
+        return np.zeros(0), np.zeros(0)
+    return np.maximum.reduceat(values, starts), np.minimum.reduceat(values, starts)
+
+
+def _larger(high: Float, low: Float) -> Float:
+    """The value of the larger magnitude; of a tie the positive one."""
     return np.where(high >= -low, high, low)
 
 
@@ -194,9 +218,9 @@ def competitor_signals(
         catalyst=np.full(len(key), -1, np.int64),
         sentiment=np.sign(transfer),
         impact=np.minimum(1.0, np.abs(transfer)),
-        extraction_confidence=exact_means(rows.extraction_confidence, offsets)[place],
+        extraction_confidence=group_means(rows.extraction_confidence, offsets)[place],
         recency=group_max(rows.recency, offsets)[place],
-        credibility=exact_means(rows.credibility, offsets)[place],
+        credibility=group_means(rows.credibility, offsets)[place],
         layer=np.full(len(key), _LAYERS[SignalLayer.COMPETITOR], np.int64),
         layer_weight=np.full(len(key), config.competitive.competitive_layer_weight),
     )
@@ -257,7 +281,7 @@ def patterns(
     total = exact_sums((np.sign(rows.sentiment) * outcome)[order], offsets)
     first, total = first[total != 0.0], total[total != 0.0]
     head, bounds = runs(entity[first], catalyst[first])
-    positive = exact_sums((total > 0.0).astype(np.float64), bounds).astype(np.int64)
+    positive = np.bincount(group_codes(bounds), weights=total > 0.0, minlength=len(head)).astype(np.int64)
     found = Patterns(entity[first][head], catalyst[first][head], np.diff(bounds), positive)
     return found.take(found.days >= config.pattern_min_days)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oracle_core.arrays import divide, exact_sums, group_codes, group_offsets, runs, string_codes
+from oracle_core.arrays import divide, group_codes, group_sums, runs
 from oracle_core.bayesian import entropy
 from oracle_core.inputs import Columns, Float, Int, Strings
 from oracle_core.records import CatalystEntry, ContradictionResult, DisagreementDetail, WeightedSignal
@@ -55,10 +55,11 @@ def participants(
 
 def side_weights(sides: Sides, groups: int) -> tuple[Float, Float]:
     """Effective weight of the positive and of the negative side of each group."""
-    offsets = group_offsets(sides.group, groups)
-    positive = exact_sums(np.where(sides.positive == 1, sides.weight, 0.0), offsets)
-    negative = exact_sums(np.where(sides.positive == 0, sides.weight, 0.0), offsets)
-    return positive, negative
+    above = sides.positive == 1
+    return (
+        group_sums(sides.weight[above], sides.group[above], groups),
+        group_sums(sides.weight[~above], sides.group[~above], groups),
+    )
 
 
 def minority_share(positive: Float, negative: Float) -> Float:
@@ -87,50 +88,53 @@ def disagreements(sides: Sides, groups: int, names: Strings, catalysts: Strings)
     Implements: R19, R20, R21.
     """
     result: list[list[dict[str, Any]]] = [[] for _ in range(groups)]
-    listed = names[sides.name].tolist()
-    _describe(result, sides, np.full(len(sides.group), -1, np.int64), listed, catalysts)
-    typed = sides.catalyst >= 0
-    rows = np.flatnonzero(typed)
-    rows = rows[np.lexsort((rows, sides.catalyst[rows], sides.group[rows]))]
-    sorted_sides = sides.take(rows)
-    _describe(result, sorted_sides, sorted_sides.catalyst, names[sorted_sides.name].tolist(), catalysts)
+    _describe(result, sides, np.full(len(sides.group), -1, np.int64), names, catalysts)
+    typed = np.flatnonzero(sides.catalyst >= 0)
+    typed = typed[np.lexsort((sides.catalyst[typed], sides.group[typed]))]
+    sorted_sides = sides.take(typed)
+    _describe(result, sorted_sides, sorted_sides.catalyst, names, catalysts)
     return result
 
 
 def _describe(
-    result: list[list[dict[str, Any]]], sides: Sides, dimension: Int, names: list[str], catalysts: Strings
+    result: list[list[dict[str, Any]]], sides: Sides, dimension: Int, names: Strings, catalysts: Strings
 ) -> None:
     """Append the detail of every run of (group, dimension) that has both sides."""
     first, offsets = runs(sides.group, dimension)
     part = group_codes(offsets)
     positives = np.bincount(part, weights=sides.positive, minlength=len(first)).astype(np.int64)
-    negatives = np.diff(offsets) - positives
-    split = np.flatnonzero((positives > 0) & (negatives > 0))
-    if len(split) == 0:
-        return
-    above = exact_sums(np.where(sides.positive == 1, sides.weight, 0.0), offsets)
-    below = exact_sums(np.where(sides.positive == 0, sides.weight, 0.0), offsets)
-    ratios = minority_share(above, below).tolist()
-    # Within a run the positive rows come first, each side in its own order.
-    order = np.lexsort((np.arange(len(part)), -sides.positive, part))
-    weights = sides.weight[order].tolist()
-    ordered = [names[row] for row in order.tolist()]
-    for run in split.tolist():
-        start, count = int(offsets[run]), int(positives[run])
-        middle, end = start + count, int(offsets[run + 1])
-        code = int(dimension[start])
+    split = (positives > 0) & (positives < np.diff(offsets))
+    # Only runs with both sides are described; within a run the positive rows come first, each side in its order.
+    rows = np.flatnonzero(split[part])
+    rows = rows[np.lexsort((-sides.positive[rows], part[rows]))]
+    above = sides.positive[rows] == 1
+    count = int(split.sum())
+    run = np.cumsum(split)[part[rows]] - 1
+    ratios = minority_share(
+        group_sums(sides.weight[rows][above], run[above], count),
+        group_sums(sides.weight[rows][~above], run[~above], count),
+    ).tolist()
+    weights, ids = sides.weight[rows].tolist(), names[sides.name[rows]].tolist()
+    ends = np.cumsum(np.diff(offsets)[split]).tolist()
+    heads = zip(
+        sides.group[first[split]].tolist(), dimension[first[split]].tolist(), positives[split].tolist(), strict=True
+    )
+    start = 0
+    for (group, code, up), end, ratio in zip(heads, ends, ratios, strict=True):
+        middle = start + up
         title = "Sentiment" if code < 0 else f"Catalyst {catalysts[code]}"
-        result[int(sides.group[start])].append(
+        result[group].append(
             {
                 "dimension": "sentiment" if code < 0 else f"catalyst:{catalysts[code]}",
                 "description": (
-                    f"{title} split: {count} positive vs {end - middle} negative signals "
-                    f"(minority weight ratio {ratios[run]:.0%})"
+                    f"{title} split: {up} positive vs {end - middle} negative signals "
+                    f"(minority weight ratio {ratio:.0%})"
                 ),
-                "positive": {"document_ids": ordered[start:middle], "weights": weights[start:middle]},
-                "negative": {"document_ids": ordered[middle:end], "weights": weights[middle:end]},
+                "positive": {"document_ids": ids[start:middle], "weights": weights[start:middle]},
+                "negative": {"document_ids": ids[middle:end], "weights": weights[middle:end]},
             }
         )
+        start = end
 
 
 def catalyst_entries(signals: Sequence[WeightedSignal]) -> list[CatalystEntry]:

@@ -56,8 +56,9 @@ def rank(candidates: Candidates, config: TrendConfig) -> EvidenceRows:
     confidence = config.rank_confidence * rows.extraction_confidence
     score = weight + impact + recency + confidence
     role = np.where(rows.sentiment > 0.0, ROLES[EvidenceRole.SUPPORTING], ROLES[EvidenceRole.OPPOSING])
-    order = np.lexsort((-score, role, rows.group))
-    _, offsets = runs(rows.group[order], role[order])
+    side = rows.group * len(ROLES) + role
+    order = np.lexsort((-score, side))
+    _, offsets = runs(side[order])
     position = np.arange(len(order)) - offsets[:-1][group_codes(offsets)]
     kept = position < config.max_evidence_refs
     order, position = order[kept], position[kept]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oracle_core.arrays import ranges
+from oracle_core.arrays import bisect, ranges
 from oracle_core.frames import MarketContext
 from oracle_core.inputs import BarRows, Columns, Float, Int
 
@@ -144,29 +144,29 @@ def forward_returns(bars: BarRows, entity: Int, t_us: Int, horizon_us: int, as_o
     """
     result = np.full(len(entity), np.nan)
     entities = int(max(entity.max(initial=-1), bars.entity.max(initial=-1))) + 1
-    ordered = series(bars, entities).bars
+    ordered = series(bars, entities)
     settled = np.flatnonzero(t_us <= as_of_us - horizon_us)
-    if len(ordered.day) == 0 or len(settled) == 0:
-        return result
-    start = _newest_known(ordered, entity[settled], t_us[settled])
-    end = _newest_known(ordered, entity[settled], t_us[settled] + horizon_us)
-    good = (start >= 0) & (end != start)
-    result[settled[good]] = ordered.close[end[good]] / ordered.close[start[good]] - 1.0
+    newest, known_us = _by_known(ordered)
+    who, start_us = entity[settled], t_us[settled]
+    first, end = ordered.offsets[who], ordered.offsets[who + 1]
+    begin = bisect(known_us, first, end, start_us)
+    finish = bisect(known_us, begin, end, start_us + horizon_us)
+    held = begin > first
+    begin, finish, settled = newest[begin[held] - 1], newest[finish[held] - 1], settled[held]
+    differ = begin != finish
+    close = ordered.bars.close
+    result[settled[differ]] = close[finish[differ]] / close[begin[differ]] - 1.0
     return result
 
 
-def _newest_known(ordered: BarRows, entity: Int, time_us: Int) -> Int:
-    """Row of the newest day known at each time, -1 where there is none."""
-    by_known = np.lexsort((ordered.known_us, ordered.entity))
+def _by_known(ordered: Series) -> tuple[Int, Int]:
+    """Bars of each entity by known time: the row of the newest day known by then, and that time."""
+    bars = ordered.bars
+    in_order = (np.diff(bars.known_us) >= 0) | (np.diff(bars.entity) > 0)
+    by_known = np.arange(len(in_order) + 1) if bool(in_order.all()) else np.lexsort((bars.known_us, bars.entity))
+    by_known = by_known[: len(bars.day)]
     # Rows are numbered by (entity, day), so a running maximum never reaches back into another entity.
-    newest = np.maximum.accumulate(by_known)
-    moments = np.unique(ordered.known_us)
-    base = len(moments) + 1
-    known_rank = np.searchsorted(moments, ordered.known_us[by_known], side="right")
-    asked_rank = np.searchsorted(moments, time_us, side="right")
-    place = np.searchsorted(ordered.entity[by_known] * base + known_rank, entity * base + asked_rank, side="right") - 1
-    found = newest[place]
-    return np.where((place >= 0) & (ordered.entity[found] == entity), found, -1)
+    return np.maximum.accumulate(by_known), bars.known_us[by_known]
 
 
 def _quotient(numerator: Float, denominator: Float) -> Float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit
 
-from oracle_core.arrays import concatenate, finite, merge_tables, string_codes
+from oracle_core.arrays import concatenate, finite, merge_tables, newest_first, string_codes
 from oracle_core.competitive import (
     EntityLayer,
     Relations,
@@ -260,7 +260,7 @@ def score_signals(
     list with weight 0. One with NaN or infinity in what its weight needs is skipped and counted.
 
     Args:
-        inputs: what is known; cut at ``as_of_us`` here.
+        inputs: what is known at ``as_of_us``.
         keys: the (entity, window) pairs asked for.
         as_of_us: the moment looked at.
         config: the configuration.
@@ -269,28 +269,27 @@ def score_signals(
     Implements: R3, R4, R6.
 
     """
-    known = inputs.known_at(as_of_us)
-    documents = valid_documents(known.documents)
-    related = relations(known.edges, keys.entity, max(1, rules.propagation_reach(config.competitive)))
+    documents = valid_documents(inputs.documents)
+    related = relations(inputs.edges, keys.entity, max(1, rules.propagation_reach(config.competitive)))
     scope = _scope(keys, related) if config.flags.competitive_enabled else keys
-    scored, skipped = _entity_rows(known, documents, scope, as_of_us, config, rules)
+    scored, skipped = _entity_rows(inputs, documents, scope, as_of_us, config, rules)
     parts, names = [], []
     if config.flags.macro_enabled:
-        parts.append(macro_signals(known, keys, as_of_us, config, rules))
-        names.append(macro_names(known.event_ids.tolist()))
+        parts.append(macro_signals(inputs, keys, as_of_us, config, rules))
+        names.append(macro_names(inputs.event_ids.tolist()))
     if config.flags.competitive_enabled:
-        for signals, labels in _competitive(known, documents, keys, scope, scored, related, as_of_us, config, rules):
+        for signals, labels in _competitive(inputs, documents, keys, scope, scored, related, as_of_us, config, rules):
             parts.append(signals)
             names.append(labels)
-    own = scored if scope is keys else scored.take(scored.key < len(keys))
-    rows, ids = _merge(own, known.document_ids, parts, names, config)
+    own = scored if len(scope) == len(keys) else scored.take(scored.key < len(keys))
+    rows, ids = _merge(own, inputs.document_ids, parts, names, config)
     return SignalFrame(
         keys=keys,
         ids=ids,
-        sources=known.sources,
-        source_types=known.source_types,
-        catalysts=known.catalysts,
-        risk_labels=known.risk_labels,
+        sources=inputs.sources,
+        source_types=inputs.source_types,
+        catalysts=inputs.catalysts,
+        risk_labels=inputs.risk_labels,
         rows=rows,
         skipped=skipped[: len(keys)],
     )
@@ -299,7 +298,7 @@ def score_signals(
 def valid_documents(documents: DocumentRows) -> DocumentRows:
     """Documents with an impact whose extraction did not fail: by entity, newest first, then by id."""
     rows = documents.take(documents.has_impact & ~documents.failed)
-    return rows.take(np.lexsort((rows.document, -rows.published_us, rows.entity)))
+    return rows.take(newest_first(rows.entity, rows.published_us, rows.document))
 
 
 def _scope(keys: Keys, related: Relations) -> Keys:
@@ -415,4 +414,4 @@ def _merge(
         stacked.append(part.rows(code, config.scoring.max_combined))
         first += len(listed)
     rows = concatenate(stacked)
-    return rows.take(np.lexsort((rows.signal, -rows.published_us, rows.key))), ids
+    return rows.take(newest_first(rows.key, rows.published_us, rows.signal)), ids

@@ -66,12 +66,11 @@ def measure_accuracy(inputs: CycleInputs, as_of_us: int, config: OracleConfig) -
         One row per source, in source order.
 
     """
-    known = inputs.known_at(as_of_us)
-    documents = known.documents.take(known.documents.has_impact & ~known.documents.failed)
+    documents = inputs.documents.take(inputs.documents.has_impact & ~inputs.documents.failed)
     horizon_us = round(config.accuracy.horizon_days * US_PER_DAY)
-    returns = forward_returns(known.bars, documents.entity, documents.published_us, horizon_us, as_of_us)
+    returns = forward_returns(inputs.bars, documents.entity, documents.published_us, horizon_us, as_of_us)
     result = outcome(documents.sentiment, returns)
-    count = len(known.sources)
+    count = len(inputs.sources)
     right = np.bincount(documents.source[result > 0.0], minlength=count)
     samples = right + np.bincount(documents.source[result < 0.0], minlength=count)
     source = np.flatnonzero(samples > 0)

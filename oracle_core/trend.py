@@ -6,12 +6,12 @@ from ``evidence``, the posterior from ``bayesian``; here they become one row per
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oracle_core.arrays import divide, exact_means, exact_sums, group_codes, group_max, group_offsets, runs
+from oracle_core.arrays import divide, exact_sums, group_codes, group_max, group_means, group_offsets, group_sums, ranges, runs
 from oracle_core.bayesian import Posterior, evidence_mass
 from oracle_core.config import OracleConfig, TrendConfig
 from oracle_core.contradiction import disagreement_entropy, disagreements, participants, side_weights
@@ -27,6 +27,30 @@ if TYPE_CHECKING:
 
 DIRECTIONS = codes(TrendDirection)
 _LAYERS = codes(SignalLayer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActiveSignals(Columns):
+    """Those columns of the active signals that a trend is made of, and their ``row`` in the frame (R30)."""
+
+    row: Int
+    key: Int
+    signal: Int
+    layer: Int
+    catalyst: Int
+    sentiment: Float
+    impact: Float
+    extraction_confidence: Float
+    recency: Float
+    credibility: Float
+    combined: Float
+
+    @classmethod
+    def of(cls, rows: SignalRows) -> ActiveSignals:
+        """Keep the signals whose combined weight is above 0."""
+        active = np.flatnonzero(rows.combined > 0.0)
+        names = (field.name for field in fields(cls) if field.name != "row")
+        return cls(row=active, **{name: getattr(rows, name)[active] for name in names})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,13 +70,12 @@ class Support(Columns):
 def weighted_averages(weight: Float, impact: Float, sentiment: Float, offsets: Int) -> Float:
     """``sum(w * impact * s) / sum(w)`` of each group, in [-1, 1]; 0 where there is no weight (G6).
 
-    The sums are exact, so the sign of the result is.
+    The upper sum is exact, so the sign of the result is.
 
     Implements: R16.
     """
-    return np.clip(
-        divide(exact_sums(weight * impact * sentiment, offsets), exact_sums(weight, offsets)), -1.0, 1.0
-    )
+    total = group_sums(weight, group_codes(offsets), len(offsets) - 1)
+    return np.clip(divide(exact_sums(weight * impact * sentiment, offsets), total), -1.0, 1.0)
 
 
 def heuristic_direction(
@@ -176,22 +199,22 @@ def strengths(average: Float, modifier: Float) -> Float:
     return np.minimum(1.0, np.abs(np.clip(average * modifier, -2.0, 2.0)))
 
 
-def support_of(rows: SignalRows, is_document: Bool, offsets: Int) -> Support:
+def support_of(rows: ActiveSignals, is_document: Bool, offsets: Int) -> Support:
     """Count and average the active signals of each key.
 
     Implements: R30, R32, R33.
     """
     groups = len(offsets) - 1
     group = group_codes(offsets)
+    # Rows of one key stand newest first, then by id, so a document named twice stands in neighbouring rows.
     documents = np.flatnonzero(is_document)
-    span = int(rows.signal.max(initial=0)) + 1
-    distinct = np.unique(group[documents] * span + rows.signal[documents])
+    distinct, _ = runs(group[documents], rows.signal[documents])
     positive = np.bincount(group[rows.sentiment > 0.0], minlength=groups)
     negative = np.bincount(group[rows.sentiment < 0.0], minlength=groups)
     return Support(
         active=np.diff(offsets),
-        unique_sources=np.bincount(distinct // span, minlength=groups),
-        average_credibility=exact_means(rows.credibility, offsets),
+        unique_sources=np.bincount(group[documents][distinct], minlength=groups),
+        average_credibility=group_means(rows.credibility, offsets),
         agreement=divide(
             np.maximum(positive, negative).astype(np.float64), (positive + negative).astype(np.float64)
         ),
@@ -211,7 +234,7 @@ def top_labels(group: Int, label: Int, weight: Float, table: Strings, groups: in
 
     """
     counted = np.flatnonzero((label >= 0) & (weight > 0.0))
-    order = counted[np.lexsort((label[counted], group[counted]))]
+    order = counted[np.argsort(group[counted] * len(table) + label[counted], kind="stable")]
     first, offsets = runs(group[order], label[order])
     total = exact_sums(weight[order], offsets)
     owner, name = group[order][first], label[order][first]
@@ -231,7 +254,7 @@ def assemble_trends(
 
     Args:
         signals: the signals of every key.
-        inputs: bars for the market context and the regimes; cut at ``as_of_us`` here.
+        inputs: what is known at ``as_of``: bars for the market context and the regimes.
         as_of_us: the moment looked at.
         config: the configuration.
         rules: the set of rules of the mode.
@@ -243,12 +266,12 @@ def assemble_trends(
 
     """
     keys, count = signals.keys, len(signals.keys)
-    bars, entities = inputs.known_at(as_of_us).bars, len(inputs.entities)
+    bars, entities = inputs.bars, len(inputs.entities)
     regimes = rules.regimes(bars, entities, config.regime).take(keys.entity)
     context = market_context(bars, entities, config.scoring.volatility_period_days).take(keys.entity)
-    every = signals.rows.take(signals.rows.combined > 0.0)
+    every = ActiveSignals.of(signals.rows)
     layers = _layer_counts(every, count)
-    rows, modifier = _integrate(every, layers, count, config, rules)
+    rows, modifier = _integrate(every, layers, config, rules)
     offsets = group_offsets(rows.key, count)
     is_entity = rows.layer == _LAYERS[SignalLayer.ENTITY]
     average = weighted_averages(rows.combined, rows.impact, rows.sentiment, offsets)
@@ -256,7 +279,7 @@ def assemble_trends(
     sides = participants(rows.key, rows.signal, rows.catalyst, rows.sentiment, effective)
     weights = side_weights(sides, count)
     contradiction = rules.contradiction_score(*weights)
-    mass = evidence_mass(np.where(is_entity, effective * modifier[rows.key], effective), rows.sentiment, offsets)
+    mass = evidence_mass(np.where(is_entity, effective * modifier[rows.key], effective), rows.sentiment, rows.key, count)
     posterior = rules.posterior(mass)
     support = support_of(rows, is_entity, offsets)
     evidence = rank(
@@ -309,7 +332,8 @@ def assemble_trends(
         macro_modifier=_beside(posterior, modifier),
     )
     directional = np.where(rows.sentiment != 0.0, effective, 0.0)
-    risk_rows = np.repeat(np.arange(len(rows.key)), rows.risks.lengths())
+    risks = signals.rows.risks
+    at_risk, place = ranges(risks.offsets[rows.row], risks.lengths()[rows.row])
     return TrendFrame(
         keys=keys,
         rows=result,
@@ -320,9 +344,9 @@ def assemble_trends(
             rows.key, rows.catalyst, directional, signals.catalysts, count, config.trend.max_catalysts
         ),
         material_risks=top_labels(
-            rows.key[risk_rows],
-            rows.risks.codes,
-            effective[risk_rows],
+            rows.key[at_risk],
+            risks.codes[place],
+            effective[at_risk],
             signals.risk_labels,
             count,
             config.trend.max_risks,
@@ -337,25 +361,27 @@ def _beside(posterior: Posterior, values: Float) -> Float:
     return np.where(np.isnan(posterior.p_bull), np.nan, values)
 
 
-def _layer_counts(rows: SignalRows, keys: int) -> Int:
+def _layer_counts(rows: ActiveSignals, keys: int) -> Int:
     """Active signals of each key: one row per layer code."""
     cells = np.bincount(rows.key * len(SignalLayer) + rows.layer, minlength=keys * len(SignalLayer))
     return cells.reshape(keys, len(SignalLayer)).T
 
 
 def _integrate(
-    rows: SignalRows, layers: Int, keys: int, config: OracleConfig, rules: RuleSet
-) -> tuple[SignalRows, Float]:
+    rows: ActiveSignals, layers: Int, config: OracleConfig, rules: RuleSet
+) -> tuple[ActiveSignals, Float]:
     """Let the mode's rule place the macro layer: the merged list, and the modifier of each key."""
+    both = (layers[_LAYERS[SignalLayer.ENTITY]] > 0) & (layers[_LAYERS[SignalLayer.MACRO]] > 0)
     averages = []
     for layer in (SignalLayer.ENTITY, SignalLayer.MACRO):
-        part = rows.take(rows.layer == _LAYERS[layer])
-        offsets = group_offsets(part.key, keys)
-        averages.append(weighted_averages(part.combined, part.impact, part.sentiment, offsets))
-    both = (layers[_LAYERS[SignalLayer.ENTITY]] > 0) & (layers[_LAYERS[SignalLayer.MACRO]] > 0)
+        part = np.flatnonzero(both[rows.key] & (rows.layer == _LAYERS[layer]))
+        offsets = group_offsets(rows.key[part], len(both))
+        averages.append(
+            weighted_averages(rows.combined[part], rows.impact[part], rows.sentiment[part], offsets)
+        )
     found = rules.integrate_macro(averages[0], averages[1], both, config.macro)
     gone = found.removed[rows.key] & (rows.layer == _LAYERS[SignalLayer.MACRO])
-    return rows.take(~gone), found.modifier
+    return rows.take(~gone) if bool(gone.any()) else rows, found.modifier
 
 
 def _cited(evidence: EvidenceRows, role: EvidenceRole, ids: Strings, keys: int) -> list[list[str]]:
