@@ -226,7 +226,7 @@ def _read_lines(source: Source, block_records: int) -> Iterator[Block]:
                 if len(line) > MAX_LINE_BYTES:
                     block.misread.append(_too_long(number, line))
                 elif line.strip() != b"":
-                    block.lines.append(line)
+                    block.lines.append(line if source.format == "csv" else line.strip(b" \t"))
                     block.numbers.append(number)
                     size += len(line)
                 if len(block.lines) >= block_records or size >= MAX_BLOCK_BYTES:
