@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 AS_OF = datetime(2026, 3, 10, 12, tzinfo=UTC)
 WINDOWS = ("intraday", "1d", "7d", "30d", "90d")
@@ -74,7 +75,8 @@ def insert_documents(connection: psycopg.Connection[Any], documents: Iterable[Do
     for d in documents:
         if d.version == 1:
             connection.execute(
-                "INSERT INTO documents (id, source_id, source_type, published_at, status) VALUES (%s,%s,%s,%s,%s)",
+                """INSERT INTO documents (id, source_id, source_type, published_at, status)
+                   VALUES (%s,%s,%s,%s,%s)""",
                 (d.id, d.source, d.source_type, d.published, "failed" if d.failed else "extracted"),
             )
         else:
@@ -98,8 +100,9 @@ def insert_documents(connection: psycopg.Connection[Any], documents: Iterable[Do
         )
         for i in d.impacts:
             connection.execute(
-                """INSERT INTO document_impact_records (document_id, version, entity_id, published_at, sentiment,
-                       impact_score, catalyst_type, risk_flags) VALUES (%s,%s,%s,%s,%s,%s,%s,%s)""",
+                """INSERT INTO document_impact_records (document_id, version, entity_id, published_at,
+                       sentiment, impact_score, catalyst_type, risk_flags)
+                   VALUES (%s,%s,%s,%s,%s,%s,%s,%s)""",
                 (
                     d.id,
                     d.version,
@@ -113,8 +116,8 @@ def insert_documents(connection: psycopg.Connection[Any], documents: Iterable[Do
             )
         for name in d.names:
             connection.execute(
-                """INSERT INTO document_impact_records (document_id, version, entity_id, published_at, has_impact)
-                   VALUES (%s,%s,%s,%s,false)""",
+                """INSERT INTO document_impact_records (document_id, version, entity_id, published_at,
+                       has_impact) VALUES (%s,%s,%s,%s,false)""",
                 (d.id, d.version, name, d.published),
             )
 
@@ -123,8 +126,8 @@ def retract_document(connection: psycopg.Connection[Any], document: Document, kn
     """Withdraw a document from ``known`` on: a further version without content."""
     _supersede(connection, document.id, document.version, known)
     connection.execute(
-        """INSERT INTO document_intelligence (document_id, version, known_at, retracted, source_id, published_at)
-           VALUES (%s,%s,%s,true,%s,%s)""",
+        """INSERT INTO document_intelligence (document_id, version, known_at, retracted, source_id,
+               published_at) VALUES (%s,%s,%s,true,%s,%s)""",
         (document.id, document.version + 1, known, document.source, document.published),
     )
 
@@ -169,8 +172,8 @@ def insert_event(
     """A world event of high severity and medium duration, known when it occurred."""
     lists = {"geo": ["us"], "supply": [], "commodity": [], "sector": []} | dict(items or {})
     connection.execute(
-        """INSERT INTO macro_events (id, known_at, direction, severity, estimated_duration, geo, supply, commodity,
-               sector, occurred_at) VALUES (%s,%s,%s,'high','medium_term',%s,%s,%s,%s,%s)""",
+        """INSERT INTO macro_events (id, known_at, direction, severity, estimated_duration, geo, supply,
+               commodity, sector, occurred_at) VALUES (%s,%s,%s,'high','medium_term',%s,%s,%s,%s,%s)""",
         (document_id(name), occurred, direction, *(json.dumps(list(v)) for v in lists.values()), occurred),
     )
 
@@ -269,6 +272,41 @@ def insert_world(connection: psycopg.Connection[Any], world: World) -> None:
     )
 
 
-def revised(document: Document, known: datetime, **changes: Any) -> Document:
+def revised(document: Document, known: datetime, **changes: object) -> Document:
     """The next version of a document."""
     return replace(document, version=document.version + 1, known=known, **changes)
+
+
+RESULT_TABLES = (
+    "cycle_keys",
+    "recommendation_evidence",
+    "recommendations",
+    "risk_evaluations",
+    "source_accuracy",
+    "source_accuracy_history",
+    "trend_evidence",
+    "trend_history",
+    "trend_projections",
+    "trend_windows",
+    "weighted_signals",
+)
+
+
+def contents(url: str, *tables: str) -> dict[str, list[str]]:
+    """Every row of the result tables (or the given ones) as text, which shows floats exactly."""
+    with psycopg.connect(url) as connection:
+        return {
+            name: sorted(
+                row[0]
+                for row in connection.execute(
+                    sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(name))
+                )
+            )
+            for name in tables or RESULT_TABLES
+        }
+
+
+def rows(url: str, query: str, *params: object) -> list[tuple[Any, ...]]:
+    """The rows of a query."""
+    with psycopg.connect(url) as connection:
+        return connection.execute(query, params or None).fetchall()  # type: ignore[call-overload]

@@ -95,6 +95,7 @@ class Bulk:
         self._database = database
         self._cursor = cursor
         self._staged: set[str] = set()
+        self.broken = False
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> int:
         """Run one statement without a result; ``$1`` … stand for ``params``.
@@ -103,7 +104,7 @@ class Bulk:
             The rows it touched, -1 where the driver does not say (always so with parameters).
 
         """
-        with self._database.errors("write"):
+        with self._statement("write"):
             self._cursor.execute(sql, _bound(params))
         return int(self._cursor.rowcount)
 
@@ -112,13 +113,13 @@ class Bulk:
 
         A list among ``params`` becomes a PostgreSQL array.
         """
-        with self._database.errors("read"):
+        with self._statement("read"):
             self._cursor.execute(sql, _bound(params))
             return self._cursor.fetch_arrow_table().combine_chunks()
 
     def stage(self, name: str, table: pa.Table) -> None:
         """Copy an Arrow table into the temporary table ``name``, which lives until the transaction ends."""
-        with self._database.errors("write"):
+        with self._statement("write"):
             self._cursor.adbc_ingest(
                 name, table, mode="replace" if name in self._staged else "create", temporary=True
             )
@@ -129,7 +130,7 @@ class Bulk:
 
         Binary values pass as they are, so 16 bytes go into a uuid and a byte 1 before JSON text into a jsonb.
         """
-        with self._database.errors("write"):
+        with self._statement("write"):
             self._cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     @contextlib.contextmanager
@@ -140,8 +141,17 @@ class Bulk:
             yield
         except BaseException:
             self.execute(f"ROLLBACK TO SAVEPOINT {name}")
+            self.broken = False
             raise
         self.execute(f"RELEASE SAVEPOINT {name}")
+
+    @contextlib.contextmanager
+    def _statement(self, doing: str) -> Iterator[None]:
+        """Remember a failure: the server answers the commit of a failed transaction by a silent rollback."""
+        before, self.broken = self.broken, True
+        with self._database.errors(doing):
+            yield
+        self.broken = before
 
     def drop_staged(self) -> None:
         """Drop what was staged, so that the connection can be used again."""
@@ -227,12 +237,16 @@ class Database:
             with self.errors("use"):
                 cursor = connection.cursor()
             bulk = Bulk(self, cursor)
-            bulk.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+            bulk.execute(f"BEGIN ISOLATION LEVEL {isolation}")
             yield bulk
+            if bulk.broken:
+                raise StorageError(
+                    f"a statement on the {self.place} failed and was not undone by a savepoint"
+                )
             bulk.drop_staged()
-            with self.errors("commit to"):
+            bulk.execute("COMMIT")
+            with self.errors("use"):
                 cursor.close()
-                connection.commit()
             clean = True
         finally:
             self._checkin(connection, clean=clean)
@@ -317,12 +331,13 @@ class Database:
             with self._mutex:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                return self._patiently(lambda: dbapi.connect(self._conninfo))
+                # The driver's own transactions refuse every statement after an error, so also the return to
+                # a savepoint; ours are begun and ended by statements.
+                return self._patiently(lambda: dbapi.connect(self._conninfo, autocommit=True))
             try:
                 with connection.cursor() as cursor:
                     cursor.execute("SELECT 1 AS alive")
                     cursor.fetchall()
-                connection.rollback()
             except adbc_driver_manager.Error:  # the server was restarted meanwhile
                 _close(connection)
             else:
