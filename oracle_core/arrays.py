@@ -55,7 +55,8 @@ def group_sums(values: Float, groups: Int, count: int) -> Float:
     For terms of one sign in a fixed order of rows: such a sum cannot turn a sign, and it depends on the rows
     of its own group only.
     """
-    return np.bincount(groups, weights=values, minlength=count)
+    # Without rows bincount forgets the weights and counts in integers.
+    return np.bincount(groups, weights=values, minlength=count).astype(np.float64, copy=False)
 
 
 def group_means(values: Float, offsets: Int) -> Float:

@@ -26,7 +26,8 @@ FIELDS = {
     "TrendSummary": (
         "entity_type entity_id window trend_direction trend_strength confidence contradiction_score "
         "disagreement_details top_supporting_evidence top_opposing_evidence dominant_catalysts "
-        "material_risks market_context generated_at p_bull alpha beta_param bayesian_confidence entropy regime pipeline_mode"
+        "material_risks market_context generated_at p_bull alpha beta_param bayesian_confidence entropy "
+        "regime pipeline_mode"
     ),
     "TrendProjection": (
         "projected_direction projected_strength projected_confidence projection_horizon driving_factors "
