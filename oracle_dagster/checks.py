@@ -145,7 +145,7 @@ _RULES: Final = (
         WHERE p.id IS NULL OR NOT (
             p.projected_strength BETWEEN 0 AND 1 AND p.projected_confidence BETWEEN 0 AND 1
             AND p.momentum > '-Infinity' AND p.momentum < 'Infinity'
-            AND p.macro_contribution_pct BETWEEN 0 AND 100)""",
+            AND p.macro_contribution_pct BETWEEN 0 AND 100.000001)""",  # a quotient rounds
     ),
     _Rule(
         "recommendations",

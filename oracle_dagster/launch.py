@@ -30,7 +30,6 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from oracle_core.enums import Window
 from oracle_dagster import pipeline, reporting
 from oracle_dagster.as_of import AS_OF_TAG, format_as_of
-from oracle_dagster.assets.configuration import configuration_versions
 from oracle_dagster.definitions import LOCATION, MODULE, defs
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
 from oracle_dagster.partitions import Key, batch_tags, order_keys, register_entities
@@ -245,7 +244,7 @@ def _execute(
     if new:
         reporting.report_inputs(instance, database, new)
     if plan.active:
-        reporting.report_versions(instance, configuration_versions(cycle.config))
+        reporting.report_configuration(instance, cycle.config)
     batch = str(cycles.create_batch(database, plan.keys))
     selection = {dg.AssetKey(stage) for stage in plan.stages}
     if "weighted_signals" in plan.stages:

@@ -38,6 +38,7 @@ except ImportError:  # pragma: no cover - the version is pinned; a later one fal
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from oracle_core.config import OracleConfig
     from oracle_dagster.partitions import Key
     from oracle_dagster.pipeline import StageReport
     from oracle_dagster.storage.cycles import Cycle, Failure
@@ -367,6 +368,14 @@ def report_inputs(
     named = {entity for versions in by_entity.values() for entity in versions}
     register_entities(instance, sorted(named))
     return report_versions(instance, whole_input_versions(database), by_entity)
+
+
+def report_configuration(instance: dg.DagsterInstance, config: OracleConfig) -> int:
+    """Tell the orchestrator which configuration is in force, and return how many groups of it changed.
+
+    To be called after another version was activated: exactly what its changed settings can reach turns stale.
+    """
+    return report_versions(instance, configuration_versions(config))
 
 
 def report_versions(

@@ -107,7 +107,7 @@ def _chain(
     chosen = _choose(context, config, tables, opened)
     register_entities(context.instance, (entity for entity, _ in chosen.keys))
     report = pipeline.run_stages(
-        tables, opened, chosen.keys, stages, run_id=context.run_id, on_progress=reporting.progress()
+        tables, opened, chosen.keys, stages, run_id=context.run.run_id, on_progress=reporting.progress()
     )
     computed = reporting.report_chain(context, opened, report, {n: lineage(n) for n in stages}, position)
     failures = [*report.failures, *_refuse(context, tables, opened, chosen, stages)]
@@ -143,7 +143,7 @@ def _refuse(
         return []
     found = [cycles.Failure(stages[0], key.entity_id, key.window, key.reason) for key in chosen.unknown]
     keys = [(key.entity_id, key.window) for key in chosen.unknown]
-    cycles.record_failures(tables, context.run_id, opened, stages=stages, keys=keys, failures=found)
+    cycles.record_failures(tables, context.run.run_id, opened, stages=stages, keys=keys, failures=found)
     return found
 
 

@@ -23,7 +23,7 @@ def source_accuracy(
 ) -> dg.MaterializeResult[None]:
     """One row per source: the share of its directional documents that the next seven days confirmed."""
     opened = pipeline.open_cycle(database.open(), cycle.moment(context), config_version=cycle.config_version)
-    report = pipeline.update_source_accuracy(database.open(), opened, run_id=context.run_id)
+    report = pipeline.update_source_accuracy(database.open(), opened, run_id=context.run.run_id)
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version), metadata=readable(report.metadata)
     )
