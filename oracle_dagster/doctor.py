@@ -86,7 +86,7 @@ def examine(home: Home, *, say: Callable[[str], None]) -> Iterator[Finding]:
         try:
             connections = stack.enter_context(home.connect(say)) if _has_database(home) else None
         except Exception as error:  # noqa: BLE001 - the failure is the finding
-            yield _broken("database", _one_line(error), "see the message")
+            yield _from_error("database", error)
             return
         if connections is None:
             yield _broken("database", f"the home {home.path} has none yet", "run `oracle init`")
@@ -110,7 +110,13 @@ def _guarded(check: str, look: Callable[[], Finding]) -> Finding:
     try:
         return look()
     except Exception as error:  # noqa: BLE001 - whatever goes wrong while looking is what is wrong
-        return _broken(check, _one_line(error), "see the message")
+        return _from_error(check, error)
+
+
+def _from_error(check: str, error: BaseException) -> Finding:
+    """The error as a finding; its remedy, where it names one, apart."""
+    found, _, remedy = _one_line(error).partition(" Remedy: ")
+    return _broken(check, found, remedy.rstrip(".") or "see the message")
 
 
 def _one_line(error: BaseException) -> str:

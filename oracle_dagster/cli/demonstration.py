@@ -99,7 +99,7 @@ def show(result: Demo, out: Console) -> None:
             Text(row.action, style="bold" if row.action in {"act", "defer"} else ""),
             row.mode if wide else row.mode.removesuffix("_eligible"),
         )
-    out.print(f"30 days of polls as of {iso(result.outcome.as_of)}; positive is Clinton, negative is Trump")
+    out.print(f"Polls of 30 days as of {iso(result.outcome.as_of)} (positive Clinton, negative Trump)")
     out.print()
     out.print(table)
     out.print()
