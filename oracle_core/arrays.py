@@ -113,7 +113,7 @@ def newest_first(group: Int, time_us: Int, code: Int) -> Int:
 
 
 def bisect(values: Int, low: Int, high: Int, wanted: Int) -> Int:
-    """First position in each range ``low:high`` of sorted values that is above the wanted value, else ``high``."""
+    """First position in each range ``low:high`` of sorted values above the wanted one, else ``high``."""
     low, high = low.copy(), high.copy()
     while bool((low < high).any()):
         middle = (low + high) // 2

@@ -84,7 +84,8 @@ def evidence_mass(weight: Float, sentiment: Float, groups: Int, count: int) -> M
     amount = weight * sentiment
     bull, bear = amount > 0.0, amount < 0.0
     return Mass(
-        bull=group_sums(amount[bull], groups[bull], count), bear=group_sums(-amount[bear], groups[bear], count)
+        bull=group_sums(amount[bull], groups[bull], count),
+        bear=group_sums(-amount[bear], groups[bear], count),
     )
 
 

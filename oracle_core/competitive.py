@@ -18,7 +18,17 @@ from oracle_core.arrays import exact_sums, group_codes, group_max, group_means, 
 from oracle_core.config import CompetitiveConfig, OracleConfig
 from oracle_core.enums import SignalLayer, Window, codes
 from oracle_core.frames import SignalRows
-from oracle_core.inputs import US_PER_DAY, Columns, CycleInputs, DocumentRows, EdgeRows, Float, Int, Keys
+from oracle_core.inputs import (
+    US_PER_DAY,
+    Columns,
+    CycleInputs,
+    DocumentRows,
+    EdgeRows,
+    Float,
+    Int,
+    Keys,
+    Strings,
+)
 from oracle_core.market import forward_returns
 from oracle_core.synthetic import SyntheticSignals
 from oracle_core.trend import weighted_averages
@@ -108,7 +118,7 @@ def relations(edges: EdgeRows, sources: Int, reach: int) -> Relations:
     for first in range(0, int(starts.sum()) if reach > 1 else 0, block):
         part = np.flatnonzero(starts)[first : first + block]
         away = dijkstra(graph, directed=True, indices=part, unweighted=True, limit=reach)
-        # Largest and smallest product over the shortest paths: a later edge may turn the smallest into the largest.
+        # Largest and smallest product over the shortest paths: a later edge may swap them.
         high, low = np.zeros_like(away), np.zeros_like(away)
         owner, edge = ranges(offsets[part], offsets[part + 1] - offsets[part])
         high[owner, far[edge]] = low[owner, far[edge]] = rho[edge]
@@ -207,7 +217,9 @@ def competitor_signals(
     rows = layer.rows.take(members)
     offsets = np.append(0, np.cumsum(length))
     average = weighted_averages(rows.combined, rows.impact, rows.sentiment, offsets)
-    transfer = rules.propagate(average[place], related.rho[other], related.distance[other], config.competitive)
+    transfer = rules.propagate(
+        average[place], related.rho[other], related.distance[other], config.competitive
+    )
     moved = transfer != 0.0
     key, place, transfer = key[moved], place[moved], transfer[moved]
     newest = np.maximum.reduceat(rows.published_us, offsets[:-1]) if len(used) > 0 else np.zeros(0, np.int64)
@@ -226,6 +238,18 @@ def competitor_signals(
     )
     named = zip(layer.keys.entity[used].tolist(), layer.keys.window[used].tolist(), strict=True)
     return signals, list(named)
+
+
+def competitor_names(sources: list[tuple[int, int]], entities: Strings) -> list[str]:
+    """Ids of the signals passed on by each (entity code, window code)."""
+    windows = [window.value for window in Window]
+    return [f"competitor:{entities[entity]}:{windows[window]}" for entity, window in sources]
+
+
+def pattern_names(seen: list[tuple[int, int, int]], entities: Strings, catalysts: Strings) -> list[str]:
+    """Ids of the pattern signals of each (entity, catalyst, window)."""
+    windows = [window.value for window in Window]
+    return [f"pattern:{entities[e]}:{catalysts[c]}:{windows[w]}" for e, c, w in seen]
 
 
 def _targets(keys: Keys, related: Relations) -> tuple[Int, Int]:
@@ -250,7 +274,7 @@ def patterns(
     """How often the market followed the news of a catalyst (decisions 2).
 
     One outcome per UTC day of publication: the mean of ``sign(sentiment) * 7-day return`` over the entity's
-    own documents of that day; days that average exactly 0 are dropped, and so are catalysts with too few days.
+    own documents of that day. Days that average exactly 0 are dropped, then catalysts with too few days.
 
     Args:
         inputs: the bars, already cut at ``as_of_us``.
@@ -287,13 +311,19 @@ def patterns(
 
 
 def pattern_signals(
-    keys: Keys, layer: EntityLayer, related: Relations, known: Patterns, as_of_us: int, config: CompetitiveConfig
+    keys: Keys,
+    layer: EntityLayer,
+    related: Relations,
+    known: Patterns,
+    *,
+    as_of_us: int,
+    config: CompetitiveConfig,
 ) -> tuple[SyntheticSignals, list[tuple[int, int, int]]]:
     """One signal ``pattern:<entity>:<catalyst>:<window>`` per key and catalyst with trigger and history.
 
-    The trigger is the exact sum of ``weight * impact * sentiment`` over the active entity-layer signals of the
-    catalyst of the entity and its neighbours at distance 1. Sentiment ``sign(T) * sign(h - 1/2)``, impact
-    ``|2 * positive days - days| / days``.
+    The trigger is the exact sum of ``weight * impact * sentiment`` over the active entity-layer signals
+    of the catalyst of the entity and its neighbours at distance 1. Sentiment ``sign(T) * sign(h - 1/2)``,
+    impact ``|2 * positive days - days| / days``.
 
     Returns:
         The signals, and the (entity, catalyst, window) codes each name stands for.
@@ -321,7 +351,10 @@ def pattern_signals(
         layer_weight=np.full(count, config.competitive_layer_weight),
     )
     named = zip(
-        known.entity[pattern].tolist(), known.catalyst[pattern].tolist(), keys.window[key].tolist(), strict=True
+        known.entity[pattern].tolist(),
+        known.catalyst[pattern].tolist(),
+        keys.window[key].tolist(),
+        strict=True,
     )
     return signals, list(named)
 
@@ -365,5 +398,3 @@ def _trigger_signs(keys: Keys, key: Int, catalyst: Int, layer: EntityLayer, neig
         _, members = ranges(offsets[mine], np.diff(offsets)[mine])
         sign[unsure] = np.sign(math.fsum(value[members].tolist()))
     return sign
-
-

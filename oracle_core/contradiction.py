@@ -5,9 +5,9 @@ What a contradiction does to direction and confidence belongs in ``trend``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from oracle_core.arrays import divide, group_codes, group_sums, runs
 from oracle_core.bayesian import entropy
 from oracle_core.inputs import Columns, Float, Int, Strings
 from oracle_core.records import CatalystEntry, ContradictionResult, DisagreementDetail, WeightedSignal
-
-if TYPE_CHECKING:
-    from oracle_core.rules import RuleSet
+from oracle_core.single import single_frame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,9 +32,7 @@ class Sides(Columns):
     weight: Float
 
 
-def participants(
-    group: Int, name: Int, catalyst: Int, sentiment: Float, weight: Float
-) -> Sides:
+def participants(group: Int, name: Int, catalyst: Int, sentiment: Float, weight: Float) -> Sides:
     """Signals that take part: positive effective weight and a direction.
 
     Args:
@@ -79,7 +75,9 @@ def disagreement_entropy(positive: Float, negative: Float) -> Float:
     return entropy(share)
 
 
-def disagreements(sides: Sides, groups: int, names: Strings, catalysts: Strings) -> list[list[dict[str, Any]]]:
+def disagreements(
+    sides: Sides, groups: int, names: Strings, catalysts: Strings
+) -> list[list[dict[str, Any]]]:
     """Details of every group in which both sides are present, as stored in JSON.
 
     One of dimension ``sentiment``, then one ``catalyst:<type>`` per catalyst that has both sides, by name.
@@ -104,7 +102,7 @@ def _describe(
     part = group_codes(offsets)
     positives = np.bincount(part, weights=sides.positive, minlength=len(first)).astype(np.int64)
     split = (positives > 0) & (positives < np.diff(offsets))
-    # Only runs with both sides are described; within a run the positive rows come first, each side in its order.
+    # Only runs with both sides are described; in a run the positive rows come first, each side in its order.
     rows = np.flatnonzero(split[part])
     rows = rows[np.lexsort((-sides.positive[rows], part[rows]))]
     above = sides.positive[rows] == 1
@@ -117,7 +115,10 @@ def _describe(
     weights, ids = sides.weight[rows].tolist(), names[sides.name[rows]].tolist()
     ends = np.cumsum(np.diff(offsets)[split]).tolist()
     heads = zip(
-        sides.group[first[split]].tolist(), dimension[first[split]].tolist(), positives[split].tolist(), strict=True
+        sides.group[first[split]].tolist(),
+        dimension[first[split]].tolist(),
+        positives[split].tolist(),
+        strict=True,
     )
     start = 0
     for (group, code, up), end, ratio in zip(heads, ends, ratios, strict=True):
@@ -138,7 +139,7 @@ def _describe(
 
 
 def catalyst_entries(signals: Sequence[WeightedSignal]) -> list[CatalystEntry]:
-    """Entries of the signals that name a catalyst."""
+    """Entries of the signals that name a catalyst (R21)."""
     return [
         CatalystEntry(
             document_id=s.document_id,
@@ -153,8 +154,32 @@ def catalyst_entries(signals: Sequence[WeightedSignal]) -> list[CatalystEntry]:
 
 def detect_contradictions(
     signals: Sequence[WeightedSignal],
-    rules: RuleSet,
-    catalyst_entries: Sequence[CatalystEntry] | None = None,  # noqa: ARG001
+    score: Callable[[Float, Float], Float] = minority_share,
 ) -> ContradictionResult:
-    """PLACEHOLDER."""
-    raise NotImplementedError
+    """Score and disagreements of one list of signals.
+
+    Args:
+        signals: any order; those with weight, sentiment or impact that is not finite are skipped.
+        score: the mode's rule, :func:`minority_share` or :func:`disagreement_entropy`.
+
+    Implements: R17.
+
+    """
+    frame = single_frame(signals)
+    rows = frame.rows
+    sides = participants(rows.key, rows.signal, rows.catalyst, rows.sentiment, rows.combined * rows.impact)
+    details = disagreements(sides, 1, frame.ids, frame.catalysts)[0]
+    return ContradictionResult(
+        score=float(score(*side_weights(sides, 1))[0]),
+        disagreements=tuple(
+            DisagreementDetail(
+                dimension=detail["dimension"],
+                description=detail["description"],
+                positive_document_ids=tuple(detail["positive"]["document_ids"]),
+                positive_weights=tuple(detail["positive"]["weights"]),
+                negative_document_ids=tuple(detail["negative"]["document_ids"]),
+                negative_weights=tuple(detail["negative"]["weights"]),
+            )
+            for detail in details
+        ),
+    )

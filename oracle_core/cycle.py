@@ -47,7 +47,7 @@ def assemble_trends(
     signals: SignalFrame, inputs: CycleInputs, as_of_us: int, config: OracleConfig
 ) -> TrendFrame:
     """Trend of every key of the signals (R8-R40, R181-R186)."""
-    return trend.assemble_trends(signals, inputs.known_at(as_of_us), as_of_us, config, rules_for(config))
+    return trend.assemble_trends(signals, inputs.known_at(as_of_us), config, rules_for(config))
 
 
 def project_trends(

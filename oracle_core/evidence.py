@@ -15,6 +15,8 @@ from oracle_core.config import TrendConfig
 from oracle_core.enums import EvidenceRole, codes
 from oracle_core.frames import EvidenceRows
 from oracle_core.inputs import Bool, Columns, Float, Int
+from oracle_core.records import RankedEvidence, WeightedSignal
+from oracle_core.single import single_frame
 
 ROLES = codes(EvidenceRole)
 
@@ -75,3 +77,53 @@ def rank(candidates: Candidates, config: TrendConfig) -> EvidenceRows:
         confidence_component=confidence[order],
         sentiment_value=rows.sentiment[order],
     )
+
+
+def rank_evidence_detailed(
+    signals: Sequence[WeightedSignal], config: TrendConfig | None = None
+) -> tuple[list[RankedEvidence], list[RankedEvidence]]:
+    """Supporting and opposing evidence of one list of signals with the parts of each score, best first (R28).
+
+    Inactive signals (combined weight 0) are no evidence.
+    """
+    frame = single_frame(signals)
+    rows = frame.rows.take(frame.rows.combined > 0.0)
+    found = rank(
+        Candidates(
+            group=rows.key,
+            signal=rows.signal,
+            is_document=np.ones(len(rows.key), np.bool_),
+            weight=rows.combined,
+            top_weight=np.full(len(rows.key), rows.combined.max(initial=0.0)),
+            impact=rows.impact,
+            recency=rows.recency,
+            extraction_confidence=rows.extraction_confidence,
+            sentiment=rows.sentiment,
+        ),
+        config or TrendConfig(),
+    )
+    ranked = [
+        RankedEvidence(
+            document_id=frame.ids[found.signal[i]],
+            role=list(EvidenceRole)[found.role[i]],
+            rank_score=float(found.rank_score[i]),
+            weight_component=float(found.weight_component[i]),
+            impact_component=float(found.impact_component[i]),
+            recency_component=float(found.recency_component[i]),
+            confidence_component=float(found.confidence_component[i]),
+            sentiment_value=float(found.sentiment_value[i]),
+        )
+        for i in range(len(found.key))
+    ]
+    return (
+        [one for one in ranked if one.role is EvidenceRole.SUPPORTING],
+        [one for one in ranked if one.role is EvidenceRole.OPPOSING],
+    )
+
+
+def rank_evidence(
+    signals: Sequence[WeightedSignal], config: TrendConfig | None = None
+) -> tuple[list[str], list[str]]:
+    """Ids of the supporting and the opposing evidence, best first (R29)."""
+    supporting, opposing = rank_evidence_detailed(signals, config)
+    return [one.document_id for one in supporting], [one.document_id for one in opposing]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oracle_core.arrays import ranges
+from oracle_core.arrays import group_codes, group_sums, ranges, runs
 from oracle_core.config import MacroConfig, OracleConfig
 from oracle_core.enums import EventDuration, Severity, SignalLayer, codes
 from oracle_core.inputs import DIMENSIONS, US_PER_DAY, Bool, Columns, CycleInputs, EventRows, Float, Int, Keys
@@ -131,14 +131,15 @@ def _overlaps(inputs: CycleInputs, entities: Int) -> tuple[Int, Int, Float]:
     pairs, items, shares = np.concatenate(pair), np.concatenate(item), np.concatenate(share)
     dimensions = np.concatenate(dimension)
     order = np.lexsort((items, dimensions, pairs))
-    unique, inverse = np.unique(pairs[order], return_inverse=True)
-    cells = np.bincount(
-        inverse * len(DIMENSIONS) + dimensions[order],
-        weights=shares[order],
-        minlength=len(unique) * len(DIMENSIONS),
+    pairs, dimensions = pairs[order], dimensions[order]
+    first, offsets = runs(pairs)
+    cells = group_sums(
+        shares[order],
+        group_codes(offsets) * len(DIMENSIONS) + dimensions,
+        len(first) * len(DIMENSIONS),
     )
-    overlap = np.clip(cells.reshape(len(unique), len(DIMENSIONS)), 0.0, 1.0)
-    return unique // max(events, 1), unique % max(events, 1), overlap
+    overlap = np.clip(cells.reshape(len(first), len(DIMENSIONS)), 0.0, 1.0)
+    return pairs[first] // max(events, 1), pairs[first] % max(events, 1), overlap
 
 
 def _distinct_items(events: EventRows, dimension: str, items: int) -> tuple[Int, Int]:
@@ -201,7 +202,7 @@ def conditional_integration(
 ) -> MacroIntegration:
     """Where both layers are present the macro layer scales the entity layer instead of joining it (G16).
 
-    ``m = 1 + clamp(sign(S_entity) * weight * S_macro, -1, 1)``; without both layers m is 1 and nothing leaves.
+    ``m = 1 + clamp(sign(S_entity) * weight * S_macro, -1, 1)``; without both layers m is 1, nothing leaves.
 
     Args:
         entity_average: weighted average of the entity layer, its sign exact.

@@ -63,7 +63,7 @@ def row_mean(table: Float) -> Float:
     total = np.zeros(len(table))
     for column in range(table.shape[1]):
         total += table[:, column]
-    return total / table.shape[1]
+    return np.divide(total, table.shape[1])
 
 
 def row_sigma(table: Float) -> Float:
@@ -163,7 +163,9 @@ def _by_known(ordered: Series) -> tuple[Int, Int]:
     """Bars of each entity by known time: the row of the newest day known by then, and that time."""
     bars = ordered.bars
     in_order = (np.diff(bars.known_us) >= 0) | (np.diff(bars.entity) > 0)
-    by_known = np.arange(len(in_order) + 1) if bool(in_order.all()) else np.lexsort((bars.known_us, bars.entity))
+    by_known = (
+        np.arange(len(in_order) + 1) if bool(in_order.all()) else np.lexsort((bars.known_us, bars.entity))
+    )
     by_known = by_known[: len(bars.day)]
     # Rows are numbered by (entity, day), so a running maximum never reaches back into another entity.
     return np.maximum.accumulate(by_known), bars.known_us[by_known]

@@ -16,7 +16,9 @@ from oracle_core.arrays import concatenate, finite, merge_tables, newest_first, 
 from oracle_core.competitive import (
     EntityLayer,
     Relations,
+    competitor_names,
     competitor_signals,
+    pattern_names,
     pattern_signals,
     patterns,
     relations,
@@ -37,7 +39,7 @@ from oracle_core.inputs import (
 from oracle_core.macro import macro_names, macro_signals
 from oracle_core.market import MarketFigures, figures
 from oracle_core.records import SignalWeight
-from oracle_core.source_accuracy import factors_by_source
+from oracle_core.source_accuracy import SourceAccuracy, accuracy_factors, factors_by_source
 from oracle_core.synthetic import SyntheticSignals
 from oracle_core.windows import members
 
@@ -251,13 +253,85 @@ def layered(product: Float, layer_weight: float, config: ScoringConfig) -> Float
     return np.where(np.isfinite(weighted), np.clip(weighted, 0.0, config.max_combined), weighted)
 
 
+def compute_signal_weight(
+    *,
+    age_hours: float,
+    window: Window,
+    impact_score: float,
+    extraction_confidence: float,
+    rules: RuleSet,
+    config: OracleConfig,
+    credibility: float | None = None,
+    source_type: str | None = None,
+    novelty: float | None = None,
+    catalyst_type: str | None = None,
+    source_accuracy: SourceAccuracy | None = None,
+    market: MarketFigures | None = None,
+) -> SignalWeight:
+    """Weight of one document (R6, R178).
+
+    Args:
+        age_hours: age at the moment looked at; a negative one counts as 0.
+        window: the window, which sets the base half-life.
+        impact_score: in [0, 1].
+        extraction_confidence: in [0, 1].
+        rules: the set of rules of the mode.
+        config: the configuration.
+        credibility: None for that of the source type.
+        source_type: None for the default credibility.
+        novelty: None where unknown.
+        catalyst_type: sets the base rate.
+        source_accuracy: None for factor 1.
+        market: one row; None where there are no prices.
+
+    """
+    types = [] if source_type is None else [source_type]
+    unknown = np.array([np.nan])
+    moves = MarketFigures(unknown, unknown, unknown, unknown, unknown) if market is None else market
+    factor = np.ones(1)
+    if source_accuracy is not None:
+        ratio, samples = np.array([source_accuracy.accuracy_ratio]), np.array([source_accuracy.sample_count])
+        factor = accuracy_factors(ratio, samples, config.accuracy)
+    evidence = Evidence(
+        age_hours=np.array([age_hours]),
+        half_life_hours=np.array([config.scoring.half_life_hours[window]]),
+        credibility=credibilities(
+            np.array([credibility], np.float64),
+            np.array([len(types) - 1]),
+            np.array(types, np.object_),
+            config.scoring,
+        ),
+        novelty=np.array([novelty], np.float64),
+        extraction_confidence=np.array([extraction_confidence]),
+        impact=np.array([impact_score]),
+        base_rate=np.array([base_rate(catalyst_type, config.scoring)]),
+        accuracy_factor=factor,
+        market_ctx=market_ctx_multiplier(moves, config.scoring),
+        regime_mult=regime_multiplier(moves, config.scoring),
+    )
+    found = rules.score_documents(evidence, config.scoring)
+    sigmoid, regime = float(found.sigmoid_gate[0]), float(found.regime_multiplier[0])
+    return SignalWeight(
+        recency=float(found.recency[0]),
+        credibility=float(evidence.credibility[0]),
+        novelty_bonus=float(found.novelty_bonus[0]),
+        confidence_gate=float(found.confidence_gate[0]),
+        market_ctx_multiplier=float(found.market_ctx_multiplier[0]),
+        combined=float(found.combined[0]),
+        sigmoid_gate=None if np.isnan(sigmoid) else sigmoid,
+        info_gain_factor=float(found.info_gain_factor[0]),
+        source_accuracy_factor=float(found.source_accuracy_factor[0]),
+        regime_multiplier=None if np.isnan(regime) else regime,
+    )
+
+
 def score_signals(
     inputs: CycleInputs, keys: Keys, as_of_us: int, config: OracleConfig, rules: RuleSet
 ) -> SignalFrame:
     """Weigh every signal of every key, the enabled layers merged.
 
-    A document counts for a key when it is valid, known and inside the window. One whose gate is 0 stays in the
-    list with weight 0. One with NaN or infinity in what its weight needs is skipped and counted.
+    A document counts for a key when it is valid, known and inside the window. One whose gate is 0 stays in
+    the list with weight 0. One with NaN or infinity in what its weight needs is skipped and counted.
 
     Args:
         inputs: what is known at ``as_of_us``.
@@ -266,23 +340,31 @@ def score_signals(
         config: the configuration.
         rules: the set of rules of the mode.
 
-    Implements: R3, R4, R6.
+    Implements: R3, R4.
 
     """
     documents = valid_documents(inputs.documents)
-    related = relations(inputs.edges, keys.entity, max(1, rules.propagation_reach(config.competitive)))
-    scope = _scope(keys, related) if config.flags.competitive_enabled else keys
-    scored, skipped = _entity_rows(inputs, documents, scope, as_of_us, config, rules)
-    parts, names = [], []
-    if config.flags.macro_enabled:
-        parts.append(macro_signals(inputs, keys, as_of_us, config, rules))
-        names.append(macro_names(inputs.event_ids.tolist()))
+    scope, related = keys, None
     if config.flags.competitive_enabled:
-        for signals, labels in _competitive(inputs, documents, keys, scope, scored, related, as_of_us, config, rules):
-            parts.append(signals)
-            names.append(labels)
+        reach = max(1, rules.propagation_reach(config.competitive))
+        related = relations(inputs.edges, keys.entity, reach)
+        scope = _scope(keys, related)
+    scored, skipped = _entity_rows(inputs, documents, scope, as_of_us=as_of_us, config=config, rules=rules)
+    parts: list[tuple[SyntheticSignals, list[str]]] = []
+    if config.flags.macro_enabled:
+        events = macro_names(inputs.event_ids.tolist())
+        parts.append((macro_signals(inputs, keys, as_of_us, config, rules), events))
+    if related is not None:
+        layer = EntityLayer.of(scope, scored)
+        passed, sources = competitor_signals(keys, layer, related, config, rules)
+        parts.append((passed, competitor_names(sources, inputs.entities)))
+        history = patterns(inputs, documents, keys.entity, as_of_us, config.competitive)
+        repeated, seen = pattern_signals(
+            keys, layer, related, history, as_of_us=as_of_us, config=config.competitive
+        )
+        parts.append((repeated, pattern_names(seen, inputs.entities, inputs.catalysts)))
     own = scored if len(scope) == len(keys) else scored.take(scored.key < len(keys))
-    rows, ids = _merge(own, inputs.document_ids, parts, names, config)
+    rows, ids = _merge(own, inputs.document_ids, parts, config.scoring.max_combined)
     return SignalFrame(
         keys=keys,
         ids=ids,
@@ -305,7 +387,9 @@ def _scope(keys: Keys, related: Relations) -> Keys:
     """The keys asked for, then those of related entities in the same windows."""
     count = len(Window)
     asked = keys.entity * count + keys.window
-    windows = np.zeros((int(max(keys.entity.max(initial=-1), related.source.max(initial=-1))) + 1, count), np.bool_)
+    windows = np.zeros(
+        (int(max(keys.entity.max(initial=-1), related.source.max(initial=-1))) + 1, count), np.bool_
+    )
     windows[keys.entity, keys.window] = True
     row, window = np.nonzero(windows[related.source])
     others = np.setdiff1d(related.target[row] * count + window, asked)
@@ -316,6 +400,7 @@ def _entity_rows(
     known: CycleInputs,
     documents: DocumentRows,
     scope: Keys,
+    *,
     as_of_us: int,
     config: OracleConfig,
     rules: RuleSet,
@@ -373,45 +458,20 @@ def _entity_rows(
     return scored if bool(good.all()) else scored.take(good), skipped
 
 
-def _competitive(
-    known: CycleInputs,
-    documents: DocumentRows,
-    keys: Keys,
-    scope: Keys,
-    scored: SignalRows,
-    related: Relations,
-    as_of_us: int,
-    config: OracleConfig,
-    rules: RuleSet,
-) -> list[tuple[SyntheticSignals, list[str]]]:
-    """Both kinds of competitive signals with their names."""
-    layer = EntityLayer.of(scope, scored)
-    entities, catalysts = known.entities, known.catalysts
-    windows = [window.value for window in Window]
-    passed, sources = competitor_signals(keys, layer, related, config, rules)
-    history = patterns(known, documents, keys.entity, as_of_us, config.competitive)
-    repeated, seen = pattern_signals(keys, layer, related, history, as_of_us, config.competitive)
-    return [
-        (passed, [f"competitor:{entities[e]}:{windows[w]}" for e, w in sources]),
-        (repeated, [f"pattern:{entities[e]}:{catalysts[c]}:{windows[w]}" for e, c, w in seen]),
-    ]
-
-
 def _merge(
     own: SignalRows,
     document_ids: Strings,
-    parts: list[SyntheticSignals],
-    names: list[list[str]],
-    config: OracleConfig,
+    parts: list[tuple[SyntheticSignals, list[str]]],
+    max_combined: float,
 ) -> tuple[SignalRows, Strings]:
     """Join documents and synthetic signals under one table of ids: by key, newest first, then by id."""
-    extra, places = string_codes([name for listed in names for name in listed])
+    extra, places = string_codes([name for _, names in parts for name in names])
     ids, document_code, extra_code = merge_tables(document_ids, extra)
     stacked = [replace(own, signal=document_code[own.signal])]
     first = 0
-    for part, listed in zip(parts, names, strict=True):
-        code = extra_code[places[first : first + len(listed)]]
-        stacked.append(part.rows(code, config.scoring.max_combined))
-        first += len(listed)
+    for signals, names in parts:
+        code = extra_code[places[first : first + len(names)]]
+        stacked.append(signals.rows(code, max_combined))
+        first += len(names)
     rows = concatenate(stacked)
     return rows.take(newest_first(rows.key, rows.published_us, rows.signal)), ids

@@ -1,4 +1,4 @@
-"""From the signals of a key to its trend: average, direction, confidence, catalysts and risks (R8-R40, R181-R184).
+"""From the signals of a key to its trend: average, direction, confidence, lists (R8-R40, R181-R184).
 
 Weights come from ``scoring``, the score of a contradiction from ``contradiction``, the order of the evidence
 from ``evidence``, the posterior from ``bayesian``; here they become one row per key.
@@ -6,21 +6,36 @@ from ``evidence``, the posterior from ``bayesian``; here they become one row per
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oracle_core.arrays import divide, exact_sums, group_codes, group_max, group_means, group_offsets, group_sums, ranges, runs
-from oracle_core.bayesian import Posterior, evidence_mass
+from oracle_core.arrays import (
+    divide,
+    exact_sums,
+    group_codes,
+    group_max,
+    group_means,
+    group_offsets,
+    group_sums,
+    ranges,
+    runs,
+)
+from oracle_core.bayesian import BayesianPosterior, Mass, Posterior, evidence_mass, no_posterior
 from oracle_core.config import OracleConfig, TrendConfig
 from oracle_core.contradiction import disagreement_entropy, disagreements, participants, side_weights
-from oracle_core.enums import EvidenceRole, SignalLayer, TrendDirection, codes
+from oracle_core.enums import EvidenceRole, MarketRegime, SignalLayer, TrendDirection, Window, codes
 from oracle_core.evidence import ROLES, Candidates, rank
-from oracle_core.frames import EvidenceRows, SignalFrame, SignalRows, TrendFrame, TrendRows
-from oracle_core.inputs import Bool, Columns, CycleInputs, Float, Int, Strings
+from oracle_core.frames import EvidenceRows, MarketContext, SignalFrame, SignalRows, TrendFrame, TrendRows
+from oracle_core.inputs import BarRows, Bool, Columns, CycleInputs, Float, Int, Strings
 from oracle_core.market import market_context
-from oracle_core.regime import Regimes
+from oracle_core.records import TrendSummary, WeightedSignal
+from oracle_core.regime import RegimeClassification, Regimes
+from oracle_core.single import single_frame
 
 if TYPE_CHECKING:
     from oracle_core.rules import RuleSet
@@ -119,7 +134,7 @@ def probabilistic_direction(
     regimes: Regimes,
     config: TrendConfig,
 ) -> Int:
-    """Neutral without directional evidence, mixed by entropy, then by probability beyond the regime's threshold.
+    """Neutral without evidence, mixed by entropy, else by probability beyond the regime's threshold.
 
     Implements: R181, R182.
     """
@@ -153,7 +168,9 @@ def agreement_dampener(unique_sources: Int, config: TrendConfig) -> Float:
 
     Implements: R34.
     """
-    return np.minimum(1.0, np.log2(unique_sources + 1.0) / np.log2(config.confidence_dampener_base))
+    return np.asarray(
+        np.minimum(1.0, np.log2(unique_sources + 1.0) / np.log2(config.confidence_dampener_base))
+    )
 
 
 def heuristic_confidence(
@@ -221,7 +238,9 @@ def support_of(rows: ActiveSignals, is_document: Bool, offsets: Int) -> Support:
     )
 
 
-def top_labels(group: Int, label: Int, weight: Float, table: Strings, groups: int, limit: int) -> list[list[str]]:
+def top_labels(
+    group: Int, label: Int, weight: Float, table: Strings, *, groups: int, limit: int
+) -> list[list[str]]:
     """Labels of each group by their summed effective weight, ties by name, without those of no weight (G11).
 
     Args:
@@ -244,18 +263,17 @@ def top_labels(group: Int, label: Int, weight: Float, table: Strings, groups: in
     best = best[rank_in_group < limit]
     names = table[name[best]].tolist()
     ends = group_offsets(owner[best], groups).tolist()
-    return [names[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [names[a:b] for a, b in pairwise(ends)]
 
 
 def assemble_trends(
-    signals: SignalFrame, inputs: CycleInputs, as_of_us: int, config: OracleConfig, rules: RuleSet
+    signals: SignalFrame, inputs: CycleInputs, config: OracleConfig, rules: RuleSet
 ) -> TrendFrame:
     """Assemble the trend of every key.
 
     Args:
         signals: the signals of every key.
         inputs: what is known at ``as_of``: bars for the market context and the regimes.
-        as_of_us: the moment looked at.
         config: the configuration.
         rules: the set of rules of the mode.
 
@@ -265,10 +283,17 @@ def assemble_trends(
     Implements: R2, R29.
 
     """
+    bars, entities, entity = inputs.bars, len(inputs.entities), signals.keys.entity
+    context = market_context(bars, entities, config.scoring.volatility_period_days)
+    regimes = rules.regimes(bars, entities, config.regime)
+    return trends_of(signals, context.take(entity), regimes.take(entity), config, rules)
+
+
+def trends_of(
+    signals: SignalFrame, context: MarketContext, regimes: Regimes, config: OracleConfig, rules: RuleSet
+) -> TrendFrame:
+    """Assemble the trend of every key from its signals and what the market says of it, one row per key."""
     keys, count = signals.keys, len(signals.keys)
-    bars, entities = inputs.bars, len(inputs.entities)
-    regimes = rules.regimes(bars, entities, config.regime).take(keys.entity)
-    context = market_context(bars, entities, config.scoring.volatility_period_days).take(keys.entity)
     every = ActiveSignals.of(signals.rows)
     layers = _layer_counts(every, count)
     rows, modifier = _integrate(every, layers, config, rules)
@@ -279,7 +304,9 @@ def assemble_trends(
     sides = participants(rows.key, rows.signal, rows.catalyst, rows.sentiment, effective)
     weights = side_weights(sides, count)
     contradiction = rules.contradiction_score(*weights)
-    mass = evidence_mass(np.where(is_entity, effective * modifier[rows.key], effective), rows.sentiment, rows.key, count)
+    mass = evidence_mass(
+        np.where(is_entity, effective * modifier[rows.key], effective), rows.sentiment, rows.key, count
+    )
     posterior = rules.posterior(mass)
     support = support_of(rows, is_entity, offsets)
     evidence = rank(
@@ -341,15 +368,20 @@ def assemble_trends(
         opposing=opposing,
         disagreements=disagreements(sides, count, signals.ids, signals.catalysts),
         dominant_catalysts=top_labels(
-            rows.key, rows.catalyst, directional, signals.catalysts, count, config.trend.max_catalysts
+            rows.key,
+            rows.catalyst,
+            directional,
+            signals.catalysts,
+            groups=count,
+            limit=config.trend.max_catalysts,
         ),
         material_risks=top_labels(
             rows.key[at_risk],
             risks.codes[place],
             effective[at_risk],
             signals.risk_labels,
-            count,
-            config.trend.max_risks,
+            groups=count,
+            limit=config.trend.max_risks,
         ),
         evidence=evidence,
         ids=signals.ids,
@@ -389,4 +421,172 @@ def _cited(evidence: EvidenceRows, role: EvidenceRole, ids: Strings, keys: int) 
     mine = evidence.role == ROLES[role]
     names = ids[evidence.signal[mine]].tolist()
     ends = group_offsets(evidence.key[mine], keys).tolist()
-    return [names[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [names[a:b] for a, b in pairwise(ends)]
+
+
+# ------------------------------------------------------------------------------------------ single forms
+
+
+def weighted_sentiment_average(signals: Sequence[WeightedSignal]) -> float:
+    """Average of one list of signals in [-1, 1]; 0 where there is no weight (R16)."""
+    rows = single_frame(signals).rows
+    return float(
+        weighted_averages(rows.combined, rows.impact, rows.sentiment, np.array([0, len(rows.key)]))[0]
+    )
+
+
+def derive_trend_direction(
+    average: float, contradiction: float, config: TrendConfig | None = None
+) -> TrendDirection:
+    """Heuristic direction of one trend (R8).
+
+    >>> derive_trend_direction(0.20, 0.40).value
+    'mixed'
+    >>> derive_trend_direction(0.30, 0.40).value
+    'positive'
+    """
+    nothing = Mass(np.zeros(1), np.zeros(1))
+    found = heuristic_direction(
+        np.array([average]),
+        np.array([contradiction]),
+        no_posterior(nothing),
+        _regimes(None),
+        config or TrendConfig(),
+    )
+    return list(TrendDirection)[int(found[0])]
+
+
+def derive_probabilistic_direction(
+    posterior: BayesianPosterior, regime: RegimeClassification, config: TrendConfig | None = None
+) -> TrendDirection:
+    """Direction of one posterior (R181, R182)."""
+    unused = np.zeros(1)
+    found = probabilistic_direction(
+        unused, unused, _posterior(posterior), _regimes(regime), config or TrendConfig()
+    )
+    return list(TrendDirection)[int(found[0])]
+
+
+def compute_trend_confidence(
+    signals: Sequence[WeightedSignal], contradiction: float, config: TrendConfig | None = None
+) -> float:
+    """Heuristic confidence of one list of signals in [0, 1] (R37)."""
+    nothing = Mass(np.zeros(1), np.zeros(1))
+    found = heuristic_confidence(
+        support_of_signals(signals),
+        np.array([contradiction]),
+        no_posterior(nothing),
+        _regimes(None),
+        config or TrendConfig(),
+    )
+    return float(found[0])
+
+
+def compute_bayesian_trend_confidence(
+    posterior: BayesianPosterior, contradiction: float, regime: RegimeClassification
+) -> float:
+    """Confidence of one posterior in [0, 1] (R184)."""
+    found = probabilistic_confidence(
+        support_of_signals([]),
+        np.array([contradiction]),
+        _posterior(posterior),
+        _regimes(regime),
+        TrendConfig(),
+    )
+    return float(found[0])
+
+
+def support_of_signals(signals: Sequence[WeightedSignal]) -> Support:
+    """What the confidence of one list of signals looks at: one row (R30, R32, R33)."""
+    rows = ActiveSignals.of(single_frame(signals).rows)
+    return support_of(rows, rows.layer == _LAYERS[SignalLayer.ENTITY], np.array([0, len(rows.key)]))
+
+
+def assemble_trend_summary(
+    signals: Sequence[WeightedSignal],
+    *,
+    entity_id: str,
+    window: Window,
+    generated_at: datetime,
+    config: OracleConfig,
+    rules: RuleSet,
+    closes: Sequence[float] = (),
+    volumes: Sequence[float] = (),
+) -> TrendSummary:
+    """Trend of one list of signals.
+
+    Args:
+        signals: of all layers, any order.
+        entity_id: whose trend it is.
+        window: of which window.
+        generated_at: the moment looked at.
+        config: the configuration.
+        rules: the set of rules of the mode.
+        closes: daily closes known at that moment, oldest first.
+        volumes: the volumes of the same days; none for unknown.
+
+    """
+    days = len(closes)
+    bars = BarRows(
+        entity=np.zeros(days, np.int64),
+        day=np.arange(days),
+        known_us=np.arange(days),
+        close=np.array(closes, np.float64),
+        volume=np.array(volumes, np.float64) if len(volumes) > 0 else np.full(days, np.nan),
+    )
+    context = market_context(bars, 1, config.scoring.volatility_period_days)
+    frame = trends_of(single_frame(signals), context, rules.regimes(bars, 1, config.regime), config, rules)
+    row = {field.name: getattr(frame.rows, field.name)[0].item() for field in fields(frame.rows)}
+    number = {name: None if np.isnan(value) else value for name, value in row.items()}
+    regime = list(MarketRegime)[row["regime"]].value if row["regime"] >= 0 else None
+    return TrendSummary(
+        entity_id=entity_id,
+        window=window,
+        trend_direction=list(TrendDirection)[row["direction"]],
+        trend_strength=row["strength"],
+        confidence=row["confidence"],
+        contradiction_score=row["contradiction"],
+        disagreement_details=tuple(frame.disagreements[0]),
+        top_supporting_evidence=tuple(frame.supporting[0]),
+        top_opposing_evidence=tuple(frame.opposing[0]),
+        dominant_catalysts=tuple(frame.dominant_catalysts[0]),
+        material_risks=tuple(frame.material_risks[0]),
+        market_context={
+            name: number[name] for name in ("volatility", "volume_change_pct", "price_change_pct")
+        },
+        generated_at=generated_at,
+        p_bull=number["p_bull"],
+        alpha=number["alpha"],
+        beta_param=number["beta"],
+        bayesian_confidence=number["bayesian_confidence"],
+        entropy=number["entropy"],
+        regime=regime,
+        pipeline_mode=rules.mode,
+    )
+
+
+def _posterior(one: BayesianPosterior) -> Posterior:
+    """One row; its mass is what lies above the prior."""
+    return Posterior(
+        mass=np.array([(one.alpha - 1.0) + (one.beta - 1.0)]),
+        p_bull=np.array([one.p_bull]),
+        alpha=np.array([one.alpha]),
+        beta=np.array([one.beta]),
+        log_likelihood=np.array([one.log_likelihood]),
+        bayesian_confidence=np.array([one.bayesian_confidence]),
+        entropy=np.array([one.entropy]),
+    )
+
+
+def _regimes(one: RegimeClassification | None) -> Regimes:
+    """One row; None for the mode without regimes."""
+    if one is None:
+        missing = np.full(1, np.nan)
+        return Regimes(np.full(1, -1, np.int64), missing, missing, missing, missing)
+    return Regimes(
+        regime=np.array([list(MarketRegime).index(one.regime)]),
+        trend_indicator=np.array([one.trend_indicator]),
+        volatility_ratio=np.array([one.volatility_ratio]),
+        threshold=np.array([one.bullish_threshold]),
+        penalty=np.array([one.contradiction_penalty_multiplier]),
+    )
