@@ -74,7 +74,7 @@ _IMPACTS: Final = f"""
     JOIN document_impact_records r
       ON r.entity_id = w.entity_id AND r.published_at >= w.since AND r.published_at <= {AS_OF}
     JOIN document_intelligence i ON i.document_id = r.document_id AND i.version = r.version
-    WHERE {_visible("i")}"""
+    WHERE pg_visible_in_snapshot(r.xid, {SNAPSHOT}) AND {_visible("i")}"""
 
 _BARS: Final = f"""
     SELECT b.entity_id, b.day, b.known_at, b.close, b.volume
@@ -105,7 +105,8 @@ _NAMED: Final = (
         "entity_id",
         f"""SELECT FROM document_impact_records r
             JOIN document_intelligence i ON i.document_id = r.document_id AND i.version = r.version
-            WHERE r.entity_id = n.entity_id AND r.published_at <= {AS_OF} AND {_visible("i")}""",
+            WHERE r.entity_id = n.entity_id AND r.published_at <= {AS_OF}
+              AND pg_visible_in_snapshot(r.xid, {SNAPSHOT}) AND {_visible("i")}""",
     ),
     *(
         (table, column, f"SELECT FROM {table} r WHERE r.{column} = n.entity_id AND {_visible('r')}")

@@ -54,6 +54,13 @@ def _window() -> sa.Column[str]:
     return sa.Column("window", sa.Text, nullable=False)
 
 
+def _superseded(table: str) -> sa.Index:
+    """What was replaced lately, found without the many rows that never were."""
+    return sa.Index(
+        f"ix_{table}_superseded_xid", "superseded_xid", postgresql_where=sa.text("superseded_xid IS NOT NULL")
+    )
+
+
 def _version_columns() -> tuple[sa.Column[object], ...]:
     return (
         sa.Column("version", sa.Integer, nullable=False, server_default="1"),
@@ -104,7 +111,7 @@ document_intelligence = sa.Table(
     _unit("novelty"),
     sa.CheckConstraint("known_at >= published_at", name="known_after_published"),
     sa.Index("ix_document_intelligence_xid", "xid"),
-    sa.Index("ix_document_intelligence_superseded_xid", "superseded_xid"),
+    _superseded("document_intelligence"),
     comment="One row per version of a document: everything a computation reads of it beside its impacts.",
 )
 
@@ -122,6 +129,7 @@ document_impact_records = sa.Table(
     sa.Column("impact_score", sa.Double),
     sa.Column("catalyst_type", sa.Text),
     sa.Column("risk_flags", pg.JSONB, nullable=False, server_default=sa.text("'[]'")),
+    sa.Column("xid", Xid8, nullable=False, server_default=_XID),
     sa.PrimaryKeyConstraint("document_id", "version", "entity_id"),
     sa.ForeignKeyConstraint(
         ["document_id", "version"], ["document_intelligence.document_id", "document_intelligence.version"]
@@ -132,6 +140,7 @@ document_impact_records = sa.Table(
         "NOT has_impact OR (sentiment IS NOT NULL AND impact_score IS NOT NULL)", name="impact_complete"
     ),
     sa.Index("ix_document_impact_records_entity_time", "entity_id", "published_at"),
+    sa.Index("ix_document_impact_records_xid", "xid"),
     comment="One row per version of a document and entity it names; has_impact is false for a mere naming.",
 )
 
@@ -147,6 +156,7 @@ market_bars = sa.Table(
     sa.CheckConstraint("close > 0 AND close < 'Infinity'", name="close_positive"),
     sa.CheckConstraint("volume >= 0 AND volume < 'Infinity'", name="volume_not_negative"),
     sa.Index("ix_market_bars_xid", "xid"),
+    _superseded("market_bars"),
     comment="One row per version of an entity's daily bar.",
 )
 
@@ -170,6 +180,7 @@ macro_events = sa.Table(
     _one_of("severity", ("critical", "high", "moderate", "low"), "severity"),
     _one_of("estimated_duration", ("short_term", "medium_term", "long_term"), "estimated_duration"),
     sa.Index("ix_macro_events_xid", "xid"),
+    _superseded("macro_events"),
     comment="One row per version of a world event; the four item lists are JSON arrays of strings.",
 )
 
@@ -184,6 +195,7 @@ exposure_profiles = sa.Table(
     sa.Column("sector", pg.JSONB, nullable=False, server_default=sa.text("'{}'")),
     sa.PrimaryKeyConstraint("entity_id", "version"),
     sa.Index("ix_exposure_profiles_xid", "xid"),
+    _superseded("exposure_profiles"),
     comment="One row per version of an entity's exposure; each dimension maps an item to a share in [0, 1].",
 )
 
@@ -200,6 +212,7 @@ competitive_edges = sa.Table(
     sa.CheckConstraint("source_entity <> target_entity", name="no_self_edge"),
     sa.Index("ix_competitive_edges_target", "target_entity"),
     sa.Index("ix_competitive_edges_xid", "xid"),
+    _superseded("competitive_edges"),
     comment="One row per version of an undirected edge.",
 )
 

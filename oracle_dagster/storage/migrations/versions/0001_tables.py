@@ -75,6 +75,13 @@ def upgrade() -> None:
         comment="One row per version of an undirected edge.",
     )
     op.create_index("ix_competitive_edges_target", "competitive_edges", ["target_entity"], unique=False)
+    op.create_index(
+        "ix_competitive_edges_superseded_xid",
+        "competitive_edges",
+        ["superseded_xid"],
+        unique=False,
+        postgresql_where=sa.text("superseded_xid IS NOT NULL"),
+    )
     op.create_index("ix_competitive_edges_xid", "competitive_edges", ["xid"], unique=False)
     op.create_table(
         "cycle_failures",
@@ -151,6 +158,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("entity_id", "version", name=op.f("pk_exposure_profiles")),
         comment="One row per version of an entity's exposure; each dimension maps an item to a share in [0, 1].",
     )
+    op.create_index(
+        "ix_exposure_profiles_superseded_xid",
+        "exposure_profiles",
+        ["superseded_xid"],
+        unique=False,
+        postgresql_where=sa.text("superseded_xid IS NOT NULL"),
+    )
     op.create_index("ix_exposure_profiles_xid", "exposure_profiles", ["xid"], unique=False)
     op.create_table(
         "macro_events",
@@ -196,6 +210,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", "version", name=op.f("pk_macro_events")),
         comment="One row per version of a world event; the four item lists are JSON arrays of strings.",
     )
+    op.create_index(
+        "ix_macro_events_superseded_xid",
+        "macro_events",
+        ["superseded_xid"],
+        unique=False,
+        postgresql_where=sa.text("superseded_xid IS NOT NULL"),
+    )
     op.create_index("ix_macro_events_xid", "macro_events", ["xid"], unique=False)
     op.create_table(
         "market_bars",
@@ -215,6 +236,13 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("entity_id", "day", "version", name=op.f("pk_market_bars")),
         comment="One row per version of an entity's daily bar.",
+    )
+    op.create_index(
+        "ix_market_bars_superseded_xid",
+        "market_bars",
+        ["superseded_xid"],
+        unique=False,
+        postgresql_where=sa.text("superseded_xid IS NOT NULL"),
     )
     op.create_index("ix_market_bars_xid", "market_bars", ["xid"], unique=False)
     op.create_table(
@@ -540,7 +568,11 @@ def upgrade() -> None:
         comment="One row per version of a document: everything a computation reads of it beside its impacts.",
     )
     op.create_index(
-        "ix_document_intelligence_superseded_xid", "document_intelligence", ["superseded_xid"], unique=False
+        "ix_document_intelligence_superseded_xid",
+        "document_intelligence",
+        ["superseded_xid"],
+        unique=False,
+        postgresql_where=sa.text("superseded_xid IS NOT NULL"),
     )
     op.create_index("ix_document_intelligence_xid", "document_intelligence", ["xid"], unique=False)
     op.create_table(
@@ -688,6 +720,7 @@ def upgrade() -> None:
             server_default=sa.text("'[]'"),
             nullable=False,
         ),
+        sa.Column("xid", Xid8(), server_default=sa.text("pg_current_xact_id()"), nullable=False),
         sa.CheckConstraint(
             '"impact_score" BETWEEN 0 AND 1', name=op.f("ck_document_impact_records_impact_score_in_0_1")
         ),
@@ -714,6 +747,7 @@ def upgrade() -> None:
         ["entity_id", "published_at"],
         unique=False,
     )
+    op.create_index("ix_document_impact_records_xid", "document_impact_records", ["xid"], unique=False)
     op.execute("""
         CREATE VIEW recommendation_evaluations AS
         SELECT * FROM risk_evaluations
