@@ -6,6 +6,7 @@ import contextlib
 import math
 import struct
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
@@ -148,6 +149,24 @@ def test_parameters_may_be_lists_also_empty_ones(database: Database) -> None:
         for names in (["ä", "b,c", '"'], []):
             found = bulk.arrow("SELECT u FROM unnest($1::text[]) AS u", (names,))
             assert found.column("u").to_pylist() == names
+
+
+def test_a_time_as_parameter_arrives_exactly_and_does_not_end_the_transaction(database: Database) -> None:
+    """The driver commits around a parameter of a time type, so none is ever sent as such."""
+    time = datetime(2026, 3, 10, 12, 0, 0, 123457, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    with database.bulk() as bulk:
+        bulk.execute("CREATE TABLE t (a timestamptz)")
+        found = bulk.arrow("SELECT $1::timestamptz AS a, $1 = $2::timestamptz AS same", (time, time))
+        bulk.execute("INSERT INTO t VALUES ($1)", (time,))
+        assert found.to_pylist() == [{"a": time, "same": True}]
+        assert rows_elsewhere(database) == 0, "nothing may be committed yet"
+        bulk.execute("SAVEPOINT still_open")
+
+
+def rows_elsewhere(database: Database) -> int:
+    with database.begin() as connection:
+        seen = connection.execute(sa.text("SELECT count(*) FROM pg_class WHERE relname = 't'"))
+        return int(seen.scalar_one())
 
 
 def test_floats_pass_both_ways_bit_for_bit(database: Database) -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import re
 import threading
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import adbc_driver_manager
@@ -105,7 +107,7 @@ class Bulk:
 
         """
         with self._statement("write"):
-            self._cursor.execute(sql, _bound(params))
+            self._cursor.execute(*_bound(sql, params))
         return int(self._cursor.rowcount)
 
     def arrow(self, sql: str, params: Sequence[object] = ()) -> pa.Table:
@@ -114,7 +116,7 @@ class Bulk:
         A list among ``params`` becomes a PostgreSQL array.
         """
         with self._statement("read"):
-            self._cursor.execute(sql, _bound(params))
+            self._cursor.execute(*_bound(sql, params))
             return self._cursor.fetch_arrow_table().combine_chunks()
 
     def stage(self, name: str, table: pa.Table) -> None:
@@ -160,17 +162,24 @@ class Bulk:
         self._staged.clear()
 
 
-def _bound(params: Sequence[object]) -> pa.RecordBatch | None:
-    """Parameters as one typed Arrow row: an empty or all-null Python list has no type of its own."""
+def _bound(sql: str, params: Sequence[object]) -> tuple[str, pa.RecordBatch | None]:
+    """Statement and parameters as one typed Arrow row.
+
+    An empty Python list has no type of its own and counts as texts. A time is sent as text and cast: for a
+    parameter of that type the driver would commit the transaction.
+    """
     if not params:
-        return None
-    columns = [
-        pa.array([value], pa.list_(pa.string()))
-        if isinstance(value, list) and _texts(value)
-        else pa.array([value])
-        for value in params
-    ]
-    return pa.record_batch(columns, names=[str(i) for i in range(len(columns))])
+        return sql, None
+    columns = []
+    for number, value in enumerate(params, start=1):
+        if isinstance(value, datetime):
+            sql = re.sub(rf"\${number}(?!\d)", f"(${number}::text::timestamptz)", sql)
+            columns.append(pa.array([value.isoformat()]))
+        elif isinstance(value, list) and _texts(value):
+            columns.append(pa.array([value], pa.list_(pa.string())))
+        else:
+            columns.append(pa.array([value]))
+    return sql, pa.record_batch(columns, names=[str(i) for i in range(len(columns))])
 
 
 def _texts(values: list[object]) -> bool:

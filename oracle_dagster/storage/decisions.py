@@ -8,6 +8,7 @@ inserted recommendation is kept. Works on the keys staged as ``slice_keys``, lik
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,6 +76,25 @@ class Decision:
     suppression_reasons: list[str]
     risk_checks: dict[str, Any]
     model_metadata: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The words of a recommendation: its thesis with the risk prefix, and what is said of their origin."""
+
+    thesis: str
+    model_metadata: dict[str, Any]
+
+
+def read_wordings(bulk: Bulk, cycle: Cycle, keys: Sequence[Key]) -> dict[str, Wording]:
+    """The words of the recommendations that this cycle has stored for these keys, by id (R109)."""
+    own = [row_id("recommendation", *key, cycle.as_of_us, cycle.config_version) for key in keys]
+    found = bulk.arrow(
+        """SELECT id::text AS id, thesis, model_metadata::text AS model_metadata
+           FROM recommendations WHERE id = ANY($1::text[]::uuid[])""",
+        (own,),
+    )
+    return {row["id"]: Wording(row["thesis"], json.loads(row["model_metadata"])) for row in found.to_pylist()}
 
 
 def read_standing(bulk: Bulk) -> StandingRows:
