@@ -179,3 +179,56 @@ def test_g35_the_horizon_is_the_window() -> None:
     found = cycle.project_trends(trends, known.inputs(), no_history(), AS_OF_US, config)
     left = [0.75 * 2.0 ** (-days / 7.0) for days in (0.5, 1.0, 7.0, 30.0, 90.0)]
     assert found.rows.macro_signed == pytest.approx(left, abs=1e-12)
+
+
+PROBABILISTIC_ONLY = {
+    "scoring.sigmoid_steepness": 9.0,
+    "scoring.sigmoid_midpoint": 0.4,
+    "scoring.info_gain_lambda": 0.9,
+    "scoring.info_gain_max": 2.0,
+    "scoring.default_base_rate": 0.2,
+    "scoring.event_type_base_rates.legal": 0.5,
+    "scoring.adaptive_decay_impact_scale": 0.5,
+    "scoring.adaptive_decay_surprise_scale": 0.5,
+    "scoring.adaptive_decay_market_scale": 0.2,
+    "scoring.regime_return_weight": 0.5,
+    "scoring.regime_volume_weight": 0.5,
+    "scoring.regime_multiplier_max": 2.0,
+    "macro.modifier_weight": 0.9,
+    "competitive.max_distance": 5,
+    "competitive.distance_decay": 0.1,
+    "trend.entropy_mixed_threshold": 0.5,
+    "regime.default_threshold": 0.3,
+    "regime.panic_threshold": 0.3,
+    "regime.flat_tolerance": 0.1,
+    "regime.uncertainty_contradiction_multiplier": 0.9,
+    "projection.ew_lambda": 0.2,
+    "projection.ew_max_differences": 1,
+    "projection.vol_reference": 0.5,
+    "eligibility.ev_threshold": 0.5,
+    "eligibility.ev_min_returns": 1,
+    "accuracy.min_samples": 0,
+    "accuracy.factor_base": 0.1,
+}
+
+
+def test_r131_with_the_flag_off_no_probabilistic_setting_changes_a_result() -> None:
+    """All at once, over documents, bars, an event, an edge and history; with the flag on they matter."""
+    known = crowd(40)
+    inputs, keys = known.inputs(), known.keys()
+    history = HistoryRows(np.array([0, 0]), np.array([AS_OF_US - 2, AS_OF_US - 1]), np.array([0.2, -0.3]))
+
+    def said(config: OracleConfig) -> list[str]:
+        signals = cycle.score_signals(inputs, keys, AS_OF_US, config)
+        trends = cycle.assemble_trends(signals, inputs, AS_OF_US, config)
+        projections = cycle.project_trends(trends, inputs, history, AS_OF_US, config)
+        decisions = cycle.decide(trends, projections, inputs, no_standing(), AS_OF_US, config)
+        columns = [frame.rows for frame in (signals, trends, projections, decisions)]
+        numbers = [
+            getattr(rows, f).tolist() for rows in columns for f in rows.__dataclass_fields__ if f != "risks"
+        ]
+        return [repr(numbers), *decisions.thesis, repr(decisions.invalidation_conditions)]
+
+    off, on = CONFIGS[PipelineMode.HEURISTIC], CONFIGS[PipelineMode.PROBABILISTIC]
+    assert said(off.with_settings(PROBABILISTIC_ONLY)) == said(off)
+    assert said(on.with_settings(PROBABILISTIC_ONLY)) != said(on)

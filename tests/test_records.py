@@ -123,6 +123,7 @@ def test_r178_a_signal_weight_is_built_by_position_as_in_the_design() -> None:
 
 
 def test_r179_a_weighted_signal_is_built_by_position_as_in_the_design() -> None:
+    """What came later is optional and stands behind (R137)."""
     weight = records.SignalWeight(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     found = records.WeightedSignal("d1", weight, -1.0, 0.63, 2.0, 1.2, 77.0)
     assert (found.sentiment_value, found.impact_score) == (-1.0, 0.63)
