@@ -21,6 +21,7 @@ from oracle_dagster.storage.database import Database
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 Row = dict[str, Any]
+Line = Row | bytes
 
 
 def uid(name: str) -> str:
@@ -73,7 +74,7 @@ def edge(source: str = "ACME", target: str = "BETA", **changes: object) -> Row:
     } | changes
 
 
-def jsonl(path: Path, records: Iterable[Row | bytes]) -> Path:
+def jsonl(path: Path, records: Iterable[Line]) -> Path:
     """Write one record per line; bytes are a line as they are."""
     lines = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
     path.write_bytes(b"".join(line + b"\n" for line in lines))
@@ -111,7 +112,7 @@ def migrated_database(home: Path) -> Iterator[str]:
 def rows(url: str, query: str, *params: object) -> list[Row]:
     """The rows of a query; times in UTC."""
     with psycopg.connect(url, row_factory=dict_row, options="-c timezone=UTC") as connection:
-        return connection.execute(query, params).fetchall()  # type: ignore[call-overload,no-any-return]
+        return connection.execute(query, params).fetchall()
 
 
 _INPUTS = {
@@ -124,6 +125,12 @@ _INPUTS = {
     "competitive_edges": "source_entity, target_entity, relation_type, version",
     "rejected_records": "id",
 }
+
+
+def empty(url: str) -> None:
+    """Empty the input tables, which takes less than a new database."""
+    with psycopg.connect(url) as connection:
+        connection.execute(f"TRUNCATE {', '.join(_INPUTS)} CASCADE")
 
 
 def stored(url: str, *, without: Iterable[str] = ()) -> dict[str, list[Row]]:

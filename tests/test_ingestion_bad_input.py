@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from oracle_dagster.ingestion.models import Fault, judge_json
 from oracle_dagster.storage.database import Database
 from tests.ingestion_inputs import (
     NOW,
-    Row,
+    Line,
     document,
     edge,
     event,
@@ -55,7 +55,7 @@ class Case:
     """A bad record: the line, and what must be said about it."""
 
     name: str
-    line: Row | bytes
+    line: Line
     reason: Reason
     field: str | None
     remedy: str
@@ -294,7 +294,7 @@ CASES = [
     ),
 ]
 
-_GOOD = {
+_GOOD: dict[Kind, Callable[[str], Line]] = {
     Kind.DOCUMENTS: lambda name: document(f"good {name}"),
     Kind.GLOBAL_EVENTS: lambda name: event(f"good {name}"),
     Kind.EXPOSURES: lambda name: exposure(f"good {name}"),
@@ -310,7 +310,7 @@ def test_a_bad_record_is_kept_with_its_reason_and_its_neighbours_are_loaded(
     """Decisions 6: file, line, field, value, reason, remedy and original text are kept; the rest loads."""
     good = [_GOOD[case.kind](f"{CASES.index(case)} {n}") for n in (1, 2)]
     if case.kind is Kind.MARKET_DATA:
-        lines = [b"entity_id,date,close,volume", good[0], case.line, good[1]]
+        lines: list[Line] = [b"entity_id,date,close,volume", good[0], case.line, good[1]]
         path, bad_line, kept = jsonl(tmp_path / "market_data.csv", lines), 3, "entity_id,date,close,volume\n"
     else:
         path, bad_line, kept = jsonl(tmp_path / f"{case.kind}.jsonl", [good[0], case.line, good[1]]), 2, ""
@@ -353,7 +353,7 @@ def test_the_value_is_shown_as_it_was_given(database: Database, tmp_path: Path) 
     ids=[*Kind],
 )
 def test_an_id_twice_in_a_file_is_unchanged_if_equal_and_a_conflict_if_not(
-    first: Row | bytes, second: Row | bytes, kind: Kind, database: Database, tmp_path: Path
+    first: Line, second: Line, kind: Kind, database: Database, tmp_path: Path
 ) -> None:
     """Decisions 6: the first stands, an equal one changes nothing, another one is refused as conflict."""
     header = [b"entity_id,date,close,volume"] if kind is Kind.MARKET_DATA else []

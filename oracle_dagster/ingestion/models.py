@@ -282,7 +282,12 @@ Timestamp = Annotated[
     PlainSerializer(lambda moment: moment.isoformat(timespec="microseconds"), return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-Day = Annotated[Date, PlainValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
+Day = Annotated[
+    Date,
+    PlainValidator(_day),
+    PlainSerializer(lambda day: day.isoformat(), return_type=str),
+    WithJsonSchema({"type": "string", "format": "date"}),
+]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Signed = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 Items = Annotated[tuple[Label, ...], AfterValidator(_distinct)]

@@ -9,7 +9,6 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from oracle_dagster.ingestion.load import LOCK
-from oracle_dagster.ingestion.models import label_problem
 from oracle_dagster.storage.schema import document_impact_records, document_intelligence, documents
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def retract(
         raise RetractionError(
             f"{document_id!r} is not a UUID; give the document_id of the document"
         ) from None
-    if label_problem(reason[:1]) is not None or "\x00" in reason:
+    if reason.strip() == "" or "\x00" in reason:
         raise RetractionError("a retraction needs a reason; give one with --reason")
     table = document_intelligence.c
     with database.begin() as connection:
