@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from oracle_core.config import ConfigError, OracleConfig
 from oracle_core.enums import PipelineMode
 from oracle_dagster import pipeline
-from oracle_dagster.storage import configuration, migrate
+from oracle_dagster.storage import configuration
 from oracle_dagster.storage.database import Database, StorageError, UnmigratedError
 from tests.storage_rows import AS_OF, rows
 
@@ -22,9 +22,8 @@ PROBABILISTIC = DEFAULT.with_settings({"flags.probabilistic_scoring_enabled": Tr
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    database = Database(database_url)
-    migrate.upgrade(database)
+def database(migrated_url: str) -> Iterator[Database]:
+    database = Database(migrated_url)
     yield database
     database.close()
 
@@ -38,8 +37,8 @@ def store(database: Database, stored: object) -> None:
         )
 
 
-def test_the_stored_json_holds_the_three_flags_at_the_top_r136(database: Database, database_url: str) -> None:
-    ((stored,),) = rows(database_url, "SELECT config FROM risk_configs")
+def test_the_stored_json_holds_the_three_flags_at_the_top_r136(database: Database, migrated_url: str) -> None:
+    ((stored,),) = rows(migrated_url, "SELECT config FROM risk_configs")
     flags = {k: stored[k] for k in ("macro_enabled", "competitive_enabled", "probabilistic_scoring_enabled")}
     assert flags == {
         "macro_enabled": True,
@@ -73,13 +72,13 @@ def test_going_back_is_a_new_version_too(database: Database) -> None:
 
 
 def test_concurrent_changes_end_as_one_after_the_other_with_one_active_version(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
     changes = [DEFAULT.with_settings({"trend.mixed_threshold": 0.2 + n / 100}) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
         versions = pool.map(lambda c: configuration.activate(database, c, "ada", "race").version, changes)
     assert sorted(versions) == [2, 3, 4, 5]
-    assert rows(database_url, "SELECT version FROM risk_configs WHERE active") == [(5,)]
+    assert rows(migrated_url, "SELECT version FROM risk_configs WHERE active") == [(5,)]
 
 
 def test_a_missing_flag_reads_as_heuristic_r133(database: Database, caplog: pytest.LogCaptureFixture) -> None:

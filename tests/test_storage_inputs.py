@@ -13,7 +13,7 @@ import pytest
 from oracle_core.config import OracleConfig
 from oracle_core.inputs import CycleInputs, Ragged
 from oracle_dagster import pipeline
-from oracle_dagster.storage import configuration, inputs, migrate
+from oracle_dagster.storage import configuration, inputs
 from oracle_dagster.storage.cycles import Cycle
 from oracle_dagster.storage.database import Database
 from tests.storage_rows import (
@@ -36,9 +36,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    database = Database(database_url)
-    migrate.upgrade(database)
+def database(migrated_url: str) -> Iterator[Database]:
+    database = Database(migrated_url)
     yield database
     database.close()
 
@@ -62,9 +61,9 @@ def labels(lists: Ragged, of: np.ndarray[tuple[int], np.dtype[np.object_]], row:
 
 
 def test_documents_become_columns_with_nan_and_minus_one_for_what_is_missing(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(
             connection,
             [
@@ -102,9 +101,9 @@ def test_documents_become_columns_with_nan_and_minus_one_for_what_is_missing(
 
 
 def test_string_tables_are_in_the_order_of_code_points_whatever_the_database_collates(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(
             connection,
             [
@@ -130,8 +129,8 @@ def test_nothing_stored_gives_empty_columns_of_the_right_kind(database: Database
     assert found.bars.day.dtype == np.int64
 
 
-def test_bars_events_exposures_and_edges_become_columns(database: Database, database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
+def test_bars_events_exposures_and_edges_become_columns(database: Database, migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
         insert_bars(connection, "E", [100.0, 101.5])
         insert_event(connection, "ev", direction="mixed", items={"geo": ["us", "eu"], "sector": ["tech"]})
         insert_exposure(connection, "E", {"geo": {"eu": 0.1}, "commodity": {"oil": 1.0}})
@@ -155,8 +154,8 @@ def test_bars_events_exposures_and_edges_become_columns(database: Database, data
     assert found.edges.rho.tolist() == [-0.25]
 
 
-def test_a_row_counts_from_the_moment_it_was_known_on(database: Database, database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
+def test_a_row_counts_from_the_moment_it_was_known_on(database: Database, migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(
             connection,
             [
@@ -174,12 +173,12 @@ def test_a_row_counts_from_the_moment_it_was_known_on(database: Database, databa
 
 
 def test_a_revision_and_a_retraction_hold_from_their_own_known_at_only(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
     first = Document("revised", (Impact("E", 1.0),), published=ago(days=9))
     gone = Document("gone", (Impact("E", 1.0),), published=ago(days=9))
     second = revised(first, ago(days=3), impacts=(Impact("E", -1.0), Impact("F", -1.0)))
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [first, gone, second])
         retract_document(connection, gone, ago(days=2))
     seen = {}
@@ -193,12 +192,12 @@ def test_a_revision_and_a_retraction_hold_from_their_own_known_at_only(
 
 
 def test_a_transaction_that_commits_late_is_not_seen_by_a_repeat_but_by_another_cycle(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
     """The first run records which transactions had settled; ids and times cannot tell (decisions 5)."""
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [Document("settled", (Impact("E"),))])
-    with psycopg.connect(database_url) as open_one:
+    with psycopg.connect(migrated_url) as open_one:
         insert_documents(open_one, [Document("open", (Impact("E"),))])
         first = read_ids(database, "E")
         open_one.commit()
@@ -208,24 +207,24 @@ def test_a_transaction_that_commits_late_is_not_seen_by_a_repeat_but_by_another_
 
 
 def test_a_revision_written_after_the_first_run_does_not_hide_the_version_it_read(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
     first = Document("d", (Impact("E", 1.0),), published=ago(days=3))
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [first])
     assert read(database, "E").documents.sentiment.tolist() == [1.0]
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [revised(first, ago(days=1), impacts=(Impact("E", -1.0),))])
     assert read(database, "E").documents.sentiment.tolist() == [1.0]
 
 
 def test_another_configuration_of_the_same_as_of_reads_the_same_rows(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [Document("a", (Impact("E"),))])
     pipeline.open_cycle(database, AS_OF)
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [Document("b", (Impact("E"),))])
     changed = OracleConfig().with_settings({"trend.mixed_threshold": 0.2})
     configuration.activate(database, changed, "ada", "try")
@@ -235,9 +234,9 @@ def test_another_configuration_of_the_same_as_of_reads_the_same_rows(
 
 
 def test_own_documents_reach_back_as_far_as_patterns_and_neighbours_as_far_as_windows(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_edge(connection, "E", "N")
         for days in (89, 91, 365, 366):
             insert_documents(
@@ -265,10 +264,10 @@ def chain_of(connection: psycopg.Connection[object]) -> None:
     ],
 )
 def test_the_mode_decides_how_far_the_graph_is_read(
-    database: Database, database_url: str, settings: dict[str, object], near: str
+    database: Database, migrated_url: str, settings: dict[str, object], near: str
 ) -> None:
     """Heuristic one edge, probabilistic three; edges count in both directions (decisions 2)."""
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         chain_of(connection)
     configuration.activate(database, OracleConfig().with_settings(settings), "ada", "mode")
     found = read(database, "A")
@@ -276,8 +275,8 @@ def test_the_mode_decides_how_far_the_graph_is_read(
     assert len(found.edges.rho) == max(0, len(near) - 1)
 
 
-def test_known_entities_are_those_that_anything_known_names(database: Database, database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
+def test_known_entities_are_those_that_anything_known_names(database: Database, migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(
             connection,
             [
@@ -298,7 +297,7 @@ def test_known_entities_are_those_that_anything_known_names(database: Database, 
     assert database.run(lambda bulk: inputs.known_entities(bulk, cycle, among=asked)) == ["Target", "bar"]
 
 
-def test_no_loop_touches_single_documents(database: Database, database_url: str) -> None:
+def test_no_loop_touches_single_documents(database: Database, migrated_url: str) -> None:
     """Calls into Python while reading do not grow with the documents (a slice may hold millions)."""
     import sys
 
@@ -319,10 +318,10 @@ def test_no_loop_touches_single_documents(database: Database, database_url: str)
         assert len(found.documents.entity) > 0
         return count
 
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [Document(f"d{n}", (Impact("E", risks=("r",)),)) for n in range(20)])
     few = calls("a")
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         insert_documents(connection, [Document(f"e{n}", (Impact("E", risks=("r",)),)) for n in range(200)])
     assert calls("bb") == few
 
@@ -366,31 +365,31 @@ def test_a_repeat_uses_the_accuracy_of_its_first_run(database: Database) -> None
 
 
 def test_an_older_cycle_leaves_the_current_accuracy_and_a_newer_one_replaces_it(
-    database: Database, database_url: str
+    database: Database, migrated_url: str
 ) -> None:
     query = "SELECT source_id, accuracy_ratio, sample_count, last_updated FROM source_accuracy ORDER BY 1"
     measured(database, ago(days=2), a=0.5, gone=0.5)
     measured(database, ago(days=1), a=0.25)
     measured(database, ago(days=3), a=1.0, gone=1.0)
-    assert rows(database_url, query) == [("a", 0.25, 10, ago(days=1))]
-    assert len(rows(database_url, "SELECT FROM source_accuracy_history")) == 5
+    assert rows(migrated_url, query) == [("a", 0.25, 10, ago(days=1))]
+    assert len(rows(migrated_url, "SELECT FROM source_accuracy_history")) == 5
 
 
 def test_without_the_table_every_source_counts_as_unknown_with_a_warning_r165(
-    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+    database: Database, migrated_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cycle = measured(database, AS_OF, a=0.3)
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         connection.execute("DROP TABLE source_accuracy_history")
     assert ratios(database, cycle) == {}
     assert any("accuracy" in r.getMessage() and r.levelname == "WARNING" for r in caplog.records)
 
 
 def test_accuracy_that_cannot_be_stored_is_an_error_in_the_log_and_the_old_one_stays_r166(
-    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+    database: Database, migrated_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     measured(database, ago(days=3), a=0.3)
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         connection.execute("DROP TABLE source_accuracy CASCADE")
     cycle = pipeline.open_cycle(database, AS_OF)
     report = pipeline.update_source_accuracy(database, cycle, run_id="r")
