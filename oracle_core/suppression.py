@@ -66,14 +66,15 @@ def quality_rows(keys: Keys, documents: DocumentRows, entities: int, as_of_us: i
     offsets = group_offsets(owner[rated], count)
     means = exact_means(rows.extraction_confidence[row[rated]], offsets)
     types = rows.source_type[row]
-    pairs = np.unique(np.column_stack((owner, types))[types >= 0], axis=0)
+    span = int(types.max(initial=0)) + 1
+    typed = np.unique((owner * span + types)[types >= 0]) // span
     return QualityRows(
         total=total,
         valid=valid,
         failed=total - valid,
         average_extraction_confidence=np.where(np.diff(offsets) > 0, means, np.nan),
         newest_us=newest,
-        source_types=np.bincount(pairs[:, 0], minlength=count),
+        source_types=np.bincount(typed, minlength=count),
     )
 
 
