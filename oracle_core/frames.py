@@ -63,7 +63,7 @@ class SignalFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvidenceRows(Columns):
-    """Ranked evidence: one row per (key, role, rank), ordered so. ``position`` counts from 0 within a role."""
+    """Ranked evidence: one row per (key, role, rank), so ordered; ``position`` counts from 0 in a role."""
 
     key: Int
     role: Int
@@ -182,7 +182,7 @@ class QualityRows(Columns):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionRows(Columns):
-    """Decisions: one row per key. ``rejected``, ``suppressed_by`` and ``ev_failed`` have one column per reason."""
+    """Decisions: one row per key, one column per reason in ``rejected``, ``suppressed_by``, ``ev_failed``."""
 
     action: Int
     mode: Int

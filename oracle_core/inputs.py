@@ -2,7 +2,7 @@
 
 Plain containers of NumPy arrays; no rule lives here except the cut at ``as_of``
 (:meth:`CycleInputs.known_at`). Times are microseconds since 1970-01-01T00:00Z in int64 (``*_us``), days are
-whole days since 1970-01-01 (``day``). NaN in a float column means "missing"; -1 in a code column means "none".
+whole days since 1970-01-01 (``day``). NaN in a float column means "missing", -1 in a code column "none".
 String tables (``entities``, ``document_ids`` …) are sorted by code point and unique, so that comparing codes
 compares the strings.
 """
