@@ -16,6 +16,8 @@ from oracle_dagster.assets.inputs import input_assets
 from oracle_dagster.assets.source_accuracy import source_accuracy
 from oracle_dagster.jobs import aggregation_cycle
 from oracle_dagster.resources import CycleSettings, OracleDatabase
+from oracle_dagster.schedules import build_schedules
+from oracle_dagster.sensors import build_sensor
 
 LOCATION: Final = "oracle"
 """Name of the code location, the same in workspace.yaml and wherever the services name it."""
@@ -47,4 +49,4 @@ def build_defs(
     )
 
 
-defs = build_defs()
+defs = build_defs(sensors=[build_sensor()], schedules=build_schedules())

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from oracle_dagster.storage.database import Database
 
 DATA_VERSION_TAG: Final = "dagster/data_version"
+REPORT_INPUTS_TAG: Final = "oracle/report_inputs"
+"""On a batch run launched for new inputs: it first reports how far those of its entities have got."""
 NO_VERSION: Final = "INITIAL"  # the orchestrator's word for an asset that never reported one
 _TABLE_ROWS: Final = 10
 
@@ -232,6 +234,8 @@ def report_chain(
     report: StageReport,
     lineage: Mapping[str, Lineage],
     position: int,
+    *,
+    only_changes: bool = False,
 ) -> dict[str, list[Key]]:
     """Record what a run of the chain has computed: one materialisation per asset and key.
 
@@ -241,9 +245,10 @@ def report_chain(
         report: of the pipeline.
         lineage: by computed asset, in the chain's order.
         position: :func:`event_position` from before the inputs were read.
+        only_changes: tell of a key only if its decision changed, of the others in one observation per asset.
 
     Returns:
-        By asset: the keys that were computed.
+        By asset: the keys that were computed, told of or not.
 
     """
     instance, settings = context.instance, configuration_versions(cycle.config)
@@ -252,12 +257,15 @@ def report_chain(
     report_versions(instance, {n: version for n, version in settings.items() if latest[n] == NO_VERSION})
     written: dict[str, dict[Key, str]] = {}
     positions: dict[str, int] = {}
+    unchanged = _unchanged(report) if only_changes else set()
     for asset, origin in lineage.items():
         common = input_tags({name: latest[name] for name in origin.whole}, position)
         common |= input_tags({name: settings[name] for name in origin.settings}, position)
         events = []
         for key_report in report.keys[asset]:
             key = (key_report.entity_id, key_report.window)
+            if key in unchanged:
+                continue
             inputs = dict(common)
             for name in origin.by_partition:
                 version = written.get(name, {}).get(key, f"event {position}")
@@ -273,6 +281,10 @@ def report_chain(
                 )
             )
         report_partitions(context, events)
+        if len(events) < len(report.keys[asset]):
+            untold = len(report.keys[asset]) - len(events)
+            about = {"unchanged": untold, "changed": len(events), "as_of": cycle.as_of}
+            context.log_event(dg.AssetObservation(asset, metadata=readable(about)))
         written[asset] = {(found.entity_id, found.window): found.data_version for found in report.keys[asset]}
         positions[asset] = event_position(instance)
     phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in report.seconds.items())
@@ -289,6 +301,15 @@ def report_chain(
         listener.computed |= {asset: len(keys) for asset, keys in written.items()}
         listener.seconds |= report.seconds
     return {asset: list(keys) for asset, keys in written.items()}
+
+
+def _unchanged(report: StageReport) -> set[Key]:
+    """The keys whose decision equals the one that stood before; none where nothing was decided."""
+    return {
+        (decided.entity_id, decided.window)
+        for decided in report.keys.get("recommendations", [])
+        if decided.metadata.get("equals_standing") is not None
+    }
 
 
 def require_something(computed: Mapping[str, Sequence[Key]], failures: Sequence[Failure]) -> None:

@@ -8,7 +8,7 @@ dimensions, so a scattered set of keys would become thousands of runs; here it i
 # No `from __future__ import annotations`: the orchestrator reads the parameters' classes, not their names.
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import dagster as dg
@@ -58,12 +58,21 @@ class KeySet(dg.Config):
     entities: list[str] = Field(
         default=[], description="Entities, any scattered set: each in every window, or in those of `windows`."
     )
-    windows: list[str] = Field(default=[], description="Windows of `entities`; all five where empty.")
+    windows: list[str] = Field(
+        default=[],
+        description="Windows of `entities`, all five where empty; alone: of every known entity.",
+    )
+    only_changes: bool = Field(
+        default=False,
+        description="Report a key only if its decision changed, the others in one observation per asset.",
+    )
 
-    def inline(self) -> list[str]:
-        """The keys that are written out, in full or as entities."""
+    def inline(self, known: Sequence[str]) -> list[str]:
+        """The keys that are written out, in full, as entities, or as windows of every known entity."""
         windows = self.windows or [window.value for window in Window]
-        return [*self.keys, *(f"{entity}|{window}" for entity in self.entities for window in windows)]
+        alone = bool(self.windows) and not self.entities and not self.keys
+        entities = known if alone else self.entities
+        return [*self.keys, *(f"{entity}|{window}" for entity in entities for window in windows)]
 
 
 def lineage(asset: str) -> reporting.Lineage:
@@ -102,6 +111,9 @@ def _chain(
     """Compute the selected assets of the run's keys in one pass, write them, and report each key."""
     stages = [name for name in pipeline.STAGES if dg.AssetKey(name) in context.selected_asset_keys]
     tables = database.open()
+    if reporting.REPORT_INPUTS_TAG in context.run.tags and config.batch_id is not None:
+        batch = cycles.batch_keys(tables, uuid.UUID(config.batch_id))
+        reporting.report_inputs(context.instance, tables, {entity for entity, _ in batch})
     position = reporting.event_position(context.instance)
     opened = pipeline.open_cycle(tables, cycle.moment(context), config_version=cycle.config_version)
     chosen = _choose(context, config, tables, opened)
@@ -109,7 +121,10 @@ def _chain(
     report = pipeline.run_stages(
         tables, opened, chosen.keys, stages, run_id=context.run.run_id, on_progress=reporting.progress()
     )
-    computed = reporting.report_chain(context, opened, report, {n: lineage(n) for n in stages}, position)
+    origins = {name: lineage(name) for name in stages}
+    computed = reporting.report_chain(
+        context, opened, report, origins, position, only_changes=config.only_changes
+    )
     failures = [*report.failures, *_refuse(context, tables, opened, chosen, stages)]
     checks.report(context, tables, opened, computed, failures)
     reporting.require_something(computed, failures)
@@ -120,14 +135,15 @@ def _choose(
     context: dg.AssetExecutionContext, config: KeySet, tables: Database, opened: cycles.Cycle
 ) -> KeyChoice:
     placed = context.has_partition_key or context.has_partition_key_range
+    known = pipeline.known_entities(tables, opened)
     # The tags of a batch name one of its keys only, so they are not looked at.
-    inline = config.inline()
-    given = config.batch_id is not None or len(inline) > 0
+    inline = config.inline(known)
+    given = config.batch_id is not None or len(inline) > 0 or len(config.windows) > 0
     return choose_keys(
         batch=None if config.batch_id is None else cycles.batch_keys(tables, uuid.UUID(config.batch_id)),
         inline=inline,
         partitions=[str(key) for key in context.partition_keys] if placed and not given else None,
-        known=pipeline.known_entities(tables, opened),
+        known=known,
     )
 
 
