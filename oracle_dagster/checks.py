@@ -13,6 +13,7 @@ import dagster as dg
 import pyarrow as pa
 
 from oracle_dagster.partitions import Key, key_text
+from oracle_dagster.storage import cycles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ class Fault:
 class _Rule:
     """A question about the written rows; the query returns entity_id, window, reason of those that fail.
 
-    ``$1`` is the cycle's ``as_of``, ``$2`` its configuration version, ``$3`` the least number of documents
+    ``AS_OF`` and ``CONFIG_VERSION`` stand for those of the cycle, ``$1`` for the least number of documents
     behind a recommendation that may be executed; the table ``checked`` holds the keys.
     """
 
@@ -52,7 +53,7 @@ _SIGNALS = """
     SELECT s.entity_id, s."window", 'signal ' || s.signal_id || ': {what}' AS reason
     FROM pg_temp.checked k
     JOIN weighted_signals s USING (entity_id, "window")
-    WHERE s.as_of = $1 AND s.config_version = $2 AND {broken}"""
+    WHERE s.as_of = AS_OF AND s.config_version = CONFIG_VERSION AND {broken}"""
 
 _RULES: Final = (
     _Rule(
@@ -71,7 +72,7 @@ _RULES: Final = (
         "weighted_signals",
         FUTURE,
         "No signal was published after the moment of the cycle.",
-        _SIGNALS.format(what="published after as_of", broken="s.published_at > $1"),
+        _SIGNALS.format(what="published after as_of", broken="s.published_at > AS_OF"),
     ),
     _Rule(
         "trend_windows",
@@ -88,16 +89,16 @@ _RULES: Final = (
         LEFT JOIN LATERAL (  -- a current row may be newer, and a history row may be missing (R59)
             SELECT * FROM trend_history h
             WHERE h.entity_id = k.entity_id AND h."window" = k."window"
-                AND h.generated_at = $1 AND h.config_version = $2
+                AND h.generated_at = AS_OF AND h.config_version = CONFIG_VERSION
             UNION ALL
             SELECT * FROM trend_windows w
             WHERE w.entity_id = k.entity_id AND w."window" = k."window"
-                AND w.generated_at = $1 AND w.config_version = $2
+                AND w.generated_at = AS_OF AND w.config_version = CONFIG_VERSION
             LIMIT 1
         ) AS t ON TRUE
         WHERE (t.id IS NULL AND NOT EXISTS (
                 SELECT FROM trend_windows w
-                WHERE w.entity_id = k.entity_id AND w."window" = k."window" AND w.generated_at > $1))
+                WHERE w.entity_id = k.entity_id AND w."window" = k."window" AND w.generated_at > AS_OF))
             OR NOT (t.trend_strength BETWEEN 0 AND 1 AND t.confidence BETWEEN 0 AND 1
                 AND t.contradiction_score BETWEEN 0 AND 1)
             OR t.top_supporting_evidence ?| ARRAY(
@@ -116,7 +117,7 @@ _RULES: Final = (
             SELECT jsonb_array_elements_text(t.top_supporting_evidence || t.top_opposing_evidence)
         ) AS named(id)
         LEFT JOIN trend_evidence e ON e.trend_window_id = t.id AND e.document_id::text = named.id
-        WHERE t.generated_at = $1 AND t.config_version = $2 AND e.id IS NULL
+        WHERE t.generated_at = AS_OF AND t.config_version = CONFIG_VERSION AND e.id IS NULL
             AND split_part(named.id, ':', 1) NOT IN ('macro', 'competitor', 'pattern')""",
     ),
     _Rule(
@@ -128,9 +129,9 @@ _RULES: Final = (
         FROM pg_temp.checked k
         JOIN trend_windows t USING (entity_id, "window")
         JOIN trend_evidence e ON e.trend_window_id = t.id
-        WHERE t.generated_at = $1 AND t.config_version = $2 AND NOT EXISTS (
+        WHERE t.generated_at = AS_OF AND t.config_version = CONFIG_VERSION AND NOT EXISTS (
             SELECT FROM document_intelligence d
-            WHERE d.document_id = e.document_id AND d.known_at <= $1 AND d.published_at <= $1)""",
+            WHERE d.document_id = e.document_id AND d.known_at <= AS_OF AND d.published_at <= AS_OF)""",
     ),
     _Rule(
         "trend_projections",
@@ -141,7 +142,7 @@ _RULES: Final = (
             ELSE 'a number is outside its range' END AS reason
         FROM pg_temp.checked k
         LEFT JOIN trend_projections p ON p.entity_id = k.entity_id AND p."window" = k."window"
-            AND p.computed_at = $1 AND p.config_version = $2
+            AND p.computed_at = AS_OF AND p.config_version = CONFIG_VERSION
         WHERE p.id IS NULL OR NOT (
             p.projected_strength BETWEEN 0 AND 1 AND p.projected_confidence BETWEEN 0 AND 1
             AND p.momentum > '-Infinity' AND p.momentum < 'Infinity'
@@ -158,7 +159,7 @@ _RULES: Final = (
             ELSE 'a number is outside its range' END AS reason
         FROM pg_temp.checked k
         LEFT JOIN cycle_keys c ON c.entity_id = k.entity_id AND c."window" = k."window"
-            AND c.as_of = $1 AND c.config_version = $2
+            AND c.as_of = AS_OF AND c.config_version = CONFIG_VERSION
         LEFT JOIN recommendations r ON r.id = c.standing_recommendation_id
         LEFT JOIN risk_evaluations e ON e.recommendation_id = r.id
         WHERE r.id IS NULL OR e.id IS NULL
@@ -175,12 +176,12 @@ _RULES: Final = (
         SELECT k.entity_id, k."window", r.mode || ' on ' || cited.n || ' cited documents' AS reason
         FROM pg_temp.checked k
         JOIN cycle_keys c ON c.entity_id = k.entity_id AND c."window" = k."window"
-            AND c.as_of = $1 AND c.config_version = $2
+            AND c.as_of = AS_OF AND c.config_version = CONFIG_VERSION
         JOIN recommendations r ON r.id = c.standing_recommendation_id
         CROSS JOIN LATERAL (
             SELECT count(DISTINCT e.document_id) AS n FROM recommendation_evidence e
             WHERE e.recommendation_id = r.id) AS cited
-        WHERE r.mode <> 'informational' AND cited.n < $3""",
+        WHERE r.mode <> 'informational' AND cited.n < $1""",
     ),
     _Rule(
         "recommendations",
@@ -190,11 +191,11 @@ _RULES: Final = (
         SELECT k.entity_id, k."window", 'document ' || e.document_id || ' became known after as_of' AS reason
         FROM pg_temp.checked k
         JOIN cycle_keys c ON c.entity_id = k.entity_id AND c."window" = k."window"
-            AND c.as_of = $1 AND c.config_version = $2
+            AND c.as_of = AS_OF AND c.config_version = CONFIG_VERSION
         JOIN recommendation_evidence e ON e.recommendation_id = c.standing_recommendation_id
         WHERE NOT EXISTS (
             SELECT FROM document_intelligence d
-            WHERE d.document_id = e.document_id AND d.known_at <= $1 AND d.published_at <= $1)""",
+            WHERE d.document_id = e.document_id AND d.known_at <= AS_OF AND d.published_at <= AS_OF)""",
     ),
 )
 
@@ -227,12 +228,14 @@ def find_faults(
     minimum = cycle.config.eligibility.min_evidence
     found: dict[tuple[str, str], list[Fault]] = {}
     with database.bulk() as bulk:
+        cycles.enter(bulk, cycle)
         for asset, keys in computed.items():
             _stage(bulk, keys)
             for rule in _RULES:
                 if rule.asset == asset:
-                    used = [cycle.as_of, cycle.config_version, minimum][: 3 if "$3" in rule.query else 2]
-                    rows = bulk.arrow(rule.query, used).to_pylist()
+                    query = rule.query.replace("AS_OF", cycles.AS_OF)
+                    query = query.replace("CONFIG_VERSION", cycles.CONFIG_VERSION)
+                    rows = bulk.arrow(query, [minimum] if "$1" in query else []).to_pylist()
                     first = {(row["entity_id"], row["window"]): row["reason"] for row in reversed(rows)}
                     found[asset, rule.check] = [Fault(key, first[key]) for key in keys if key in first]
     return found
