@@ -39,12 +39,18 @@ class MacroIntegration(Columns):
 
 
 def severity_weights(severity: Int, config: MacroConfig) -> Float:
-    """Weight of each severity code (R47)."""
+    """Weight of each severity code.
+
+    Implements: R47.
+    """
     return np.array([config.severity_weights[member] for member in Severity])[severity]
 
 
 def half_lives_days(duration: Int, config: MacroConfig) -> Float:
-    """Half-life of each duration code in days (R45)."""
+    """Half-life of each duration code in days.
+
+    Implements: R45.
+    """
     return np.array([config.half_life_days[member] for member in EventDuration])[duration]
 
 

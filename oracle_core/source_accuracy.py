@@ -43,7 +43,10 @@ def accuracy_factors(ratio: Float, samples: Int, config: AccuracyConfig) -> Floa
 
 
 def factors_by_source(accuracy: AccuracyRows, sources: int, config: AccuracyConfig) -> Float:
-    """Factor of every source code, 1 for a source without a row (R165), and one more 1 for "no source"."""
+    """Factor of every source code, 1 for a source without a row, and one more 1 for "no source".
+
+    Implements: R165.
+    """
     factors = np.ones(sources + 1)
     factors[accuracy.source] = accuracy_factors(accuracy.ratio, accuracy.samples, config)
     return factors

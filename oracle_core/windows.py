@@ -30,6 +30,8 @@ def in_window(time_us: Int, as_of_us: int, window: Int) -> Bool:
         as_of_us: the moment looked at.
         window: window codes, broadcast against ``time_us``.
 
+    Implements: R1.
+
     """
     age = as_of_us - time_us
     return (age >= 0) & (age < LOOKBACKS_US[window])

@@ -30,6 +30,7 @@ from oracle_core.inputs import (
     Ragged,
     StandingRows,
 )
+from oracle_core.records import SignalWeight, WeightedSignal
 
 AS_OF_DAY = 20_000
 AS_OF_US = AS_OF_DAY * US_PER_DAY + 12 * US_PER_HOUR
@@ -395,3 +396,38 @@ def histories(draw: st.DrawFn, keys: int) -> HistoryRows:
         for back in range(1, draw(st.integers(2, 5)))
     ]
     return HistoryRows(_ints(r[0] for r in rows), _ints(r[1] for r in rows), _floats(r[2] for r in rows))
+
+
+# ---------------------------------------------------------------------------------------- single signals
+
+
+def signal(
+    name: str = "document",
+    combined: float = 1.0,
+    sentiment: float = 1.0,
+    impact: float = 1.0,
+    **more: Any,  # noqa: ANN401 - the fields of both records
+) -> WeightedSignal:
+    """A signal whose factors are 1 unless given; ``more`` names fields of SignalWeight or WeightedSignal."""
+    factors = {
+        "recency": 1.0,
+        "credibility": 0.5,
+        "novelty_bonus": 1.0,
+        "confidence_gate": 1.0,
+        "market_ctx_multiplier": 1.0,
+    }
+    weight = SignalWeight(**{k: more.pop(k, v) for k, v in factors.items()}, combined=combined)
+    return WeightedSignal(name, weight, sentiment, impact, **more)
+
+
+def signals(min_size: int = 0, max_size: int = 12) -> st.SearchStrategy[list[WeightedSignal]]:
+    """Lists of signals with distinct names, weights up to 3, any sign."""
+    one = st.builds(
+        lambda combined, sentiment, impact: signal("", combined, sentiment, impact),
+        st.floats(0.0, 3.0),
+        st.floats(-1.0, 1.0),
+        st.floats(0.0, 1.0),
+    )
+    return st.lists(one, min_size=min_size, max_size=max_size).map(
+        lambda found: [replace(s, document_id=f"d{n:03d}") for n, s in enumerate(found)]
+    )
