@@ -506,8 +506,8 @@ def _keeps_direction(text: str, words: set[str], source: _Source) -> bool:
     spoken = {word.casefold() for word in _WORD.findall(source.own_thesis)} | {own}
     if own not in words:
         return False
-    for named in re.findall(r"\b(\w+)\s+(?:\w+\s+)?trend\b", text, re.IGNORECASE):
-        if _DIRECTION_WORDS.get(named.casefold(), own) != own:
+    for before in re.findall(r"\b((?:\w+\s+){1,2})trend\b", text, re.IGNORECASE):
+        if any(_DIRECTION_WORDS.get(named.casefold(), own) != own for named in _WORD.findall(before)):
             return False
     for sentence in _SENTENCES.split(text):
         ahead = _AHEAD.search(sentence) is not None

@@ -30,16 +30,18 @@ from oracle_core.cycle import (
     score_signals,
 )
 from oracle_core.enums import EvidenceRole, PipelineMode, TrendDirection
+from oracle_dagster.rewriting import wordings
+from oracle_dagster.rewriting.theses import Rewriter
 from oracle_dagster.storage import cycles, decisions, inputs, results
 from oracle_dagster.storage.cycles import Cycle, Failure, Key
 from oracle_dagster.storage.database import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from oracle_core.frames import DecisionFrame, ProjectionFrame, SignalFrame, TrendFrame
-    from oracle_core.inputs import CycleInputs, Float, Int, Keys
+    from oracle_core.inputs import CycleInputs, Float, Int, Keys, StandingRows
     from oracle_dagster.storage.database import Bulk, Database
 
     Frame = SignalFrame | TrendFrame | ProjectionFrame | DecisionFrame
@@ -146,7 +148,15 @@ def run_stages(
     chosen = [stage for stage in STAGES if stage in stages]
     order = {window: code for code, window in enumerate(results.WINDOWS)}
     ordered = sorted(set(keys), key=lambda key: (key[0], order[key[1]]))
-    run = _Run(database, cycle, chosen)
+    with Rewriter(database) as rewriter:
+        run = _Run(database, cycle, chosen, rewriter=rewriter, run_id=run_id, on_progress=on_progress)
+        _run_blocks(run, ordered, on_progress, block_entities)
+    report = run.report(ordered)
+    _record(database, cycle, run, report, run_id=run_id, keys=ordered)
+    return report
+
+
+def _run_blocks(run: _Run, ordered: Sequence[Key], on_progress: Progress | None, block_entities: int) -> None:
     entities = sorted({entity for entity, _ in ordered})
     by_entity: dict[str, list[Key]] = {entity: [] for entity in entities}
     for key in ordered:
@@ -160,9 +170,6 @@ def run_stages(
         done += len(block)
     if on_progress is not None:
         on_progress("computing", done, len(ordered))
-    report = run.report(ordered)
-    _record(database, cycle, run, report, run_id=run_id, keys=ordered)
-    return report
 
 
 def _record(
@@ -296,8 +303,22 @@ class _Slice:
 class _Run:
     """One run over many blocks: what they share, and what they did."""
 
-    def __init__(self, database: Database, cycle: Cycle, stages: Sequence[str]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        cycle: Cycle,
+        stages: Sequence[str],
+        *,
+        rewriter: Rewriter,
+        run_id: str,
+        on_progress: Progress | None,
+    ) -> None:
         self.database = database
+        self._rewriter = rewriter
+        self._run_id = run_id
+        self._on_progress = on_progress
+        self._words: dict[str, decisions.Wording] = {}
+        self._asked: set[str] = set()
         self.cycle = cycle
         self.stages = stages
         self.clock = _Clock()
@@ -467,8 +488,11 @@ class _Run:
     def _decisions(self, part: _Part, read: _Slice) -> list[_Part]:
         done = []
         for each, trends, projections in self._projections_of(part, read):
-            work = partial(self._decide, part=each, trends=trends, projections=projections, read=read)
-            frame, made, written = self._write(each, work)
+            found = self._reword(each, trends, projections, read)
+            work = partial(
+                self._decide, part=each, trends=trends, projections=projections, read=read, found=found
+            )
+            frame, made, theses, written = self._write(each, work)
             shown = _listed(frame.rows, "allocation_pct", "max_loss_pct", "expected_value")
             confidence = trends.rows.confidence.tolist()
             versions = decisions.decision_versions(frame, trends, made)
@@ -480,7 +504,7 @@ class _Run:
                     "risk": decision.risk,
                     "rejection_reasons": decision.rejection_reasons,
                     "suppression_reasons": decision.suppression_reasons,
-                    "thesis": frame.thesis[at],
+                    "thesis": theses[at],
                     "equals_standing": decision.recommendation_id if decision.duplicate else None,
                 }
                 numbers = {name: values[at] for name, values in shown.items()}
@@ -492,18 +516,71 @@ class _Run:
         return done
 
     def _decide(
-        self, bulk: Bulk, *, part: _Part, trends: TrendFrame, projections: ProjectionFrame, read: _Slice
-    ) -> tuple[DecisionFrame, list[decisions.Decision], int]:
+        self,
+        bulk: Bulk,
+        *,
+        part: _Part,
+        trends: TrendFrame,
+        projections: ProjectionFrame,
+        read: _Slice,
+        found: Mapping[str, decisions.Wording],
+    ) -> tuple[DecisionFrame, list[decisions.Decision], list[str], int]:
         with self._phases.phase("read"):
             standing = decisions.read_standing(bulk)
+            stored = decisions.read_wordings(bulk, part.cycle, part.keys)
+        frame, made = self._decided(part, trends, projections, read, standing)
+        theses, made = wordings.applied(frame, made, stored=stored, found=found)
+        worded = dataclasses.replace(frame, thesis=theses)
+        written = decisions.write_decisions(
+            bulk, part.cycle, part.keys, frame=worded, trends=trends, made=made
+        )
+        return frame, made, theses, written
+
+    def _decided(
+        self,
+        part: _Part,
+        trends: TrendFrame,
+        projections: ProjectionFrame,
+        read: _Slice,
+        standing: StandingRows,
+    ) -> tuple[DecisionFrame, list[decisions.Decision]]:
         with self._phases.phase("decide"):
             config, as_of_us = part.cycle.config, part.cycle.as_of_us
             frame = _plain(decide(trends, projections, read.inputs, standing, as_of_us, config))
-            made = decisions.decisions(part.cycle, part.keys, frame, trends, standing)
-        written = decisions.write_decisions(
-            bulk, part.cycle, part.keys, frame=frame, trends=trends, made=made
-        )
-        return frame, made, written
+            return frame, decisions.decisions(part.cycle, part.keys, frame, trends, standing)
+
+    def _reword(
+        self, part: _Part, trends: TrendFrame, projections: ProjectionFrame, read: _Slice
+    ) -> dict[str, decisions.Wording]:
+        """The words of a model for the decisions to come, each asked for once.
+
+        Asked before the transaction that writes, because a model may take minutes and the locks must not.
+        """
+        if not self._rewriter.is_configured():
+            return {}
+
+        def look(bulk: Bulk) -> tuple[StandingRows, dict[str, decisions.Wording]]:
+            cycles.enter(bulk, part.cycle)
+            cycles.stage_keys(bulk, part.keys)
+            return decisions.read_standing(bulk), decisions.read_wordings(bulk, part.cycle, part.keys)
+
+        with self._phases.phase("read"):
+            standing, stored = self.database.run(look, "REPEATABLE READ")
+        frame, made = self._decided(part, trends, projections, read, standing)
+        same = zip(made, frame.plain_thesis, strict=True)
+        settled = self._asked | {
+            decision.recommendation_id
+            for decision, thesis in same
+            if (words := stored.get(decision.recommendation_id)) is not None
+            and words.model_metadata.get("deterministic_thesis") == thesis
+        }
+        asked = wordings.requests(part.keys, frame, trends, made, settled=settled)
+        with self._phases.phase("reword"):
+            told = None if self._on_progress is None else partial(self._on_progress, "rewording")
+            outcomes = self._rewriter.rewrite(asked, run_id=self._run_id, on_progress=told)
+        self._asked |= {request.recommendation_id for request in asked}
+        self._words |= wordings.wordings(outcomes, made)
+        return self._words
 
     # ------------------------------------------------------------------------- what earlier runs stored
 

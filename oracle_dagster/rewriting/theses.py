@@ -75,13 +75,14 @@ class RewriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class RewriteOutcome:
-    """The thesis to store, without risk prefix.
+    """The thesis to store, without risk prefix, and the deterministic one.
 
     ``metadata`` says which model wrote it; None where it is the deterministic one, and ``reason`` then why
     (None where no model is configured).
     """
 
     recommendation_id: str
+    deterministic_thesis: str
     thesis: str
     metadata: dict[str, str] | None
     reason: str | None
@@ -111,7 +112,8 @@ def _told(error: Exception) -> str:
 
 
 def _kept(request: RewriteRequest, reason: str | None) -> RewriteOutcome:
-    return RewriteOutcome(request.recommendation_id, request.facts.thesis, None, reason)
+    thesis = request.facts.thesis
+    return RewriteOutcome(request.recommendation_id, thesis, thesis, None, reason)
 
 
 class Rewriter:
@@ -165,7 +167,13 @@ class Rewriter:
         """
         return self._agent(refresh=False) is not None
 
-    def rewrite(self, decisions: Sequence[RewriteRequest], *, run_id: str) -> list[RewriteOutcome]:
+    def rewrite(
+        self,
+        decisions: Sequence[RewriteRequest],
+        *,
+        run_id: str,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[RewriteOutcome]:
         """Have theses reworded, several at a time; never raises.
 
         Any failure of configuration, budget, transport or check keeps the deterministic thesis; the reason
@@ -174,6 +182,7 @@ class Rewriter:
         Args:
             decisions: what may be reworded.
             run_id: for the log.
+            on_progress: called with done and all after each.
 
         Returns:
             One outcome per request, in their order.
@@ -186,7 +195,11 @@ class Rewriter:
             known, server = self._known_labels(), self._model_server()
             pool = ThreadPoolExecutor(max_workers=self.settings.concurrency, thread_name_prefix="rewrite")
             try:
-                outcomes = list(pool.map(lambda request: self._one(request, server, known), decisions))
+                outcomes = []
+                for outcome in pool.map(lambda request: self._one(request, server, known), decisions):
+                    outcomes.append(outcome)
+                    if on_progress is not None:
+                        on_progress(len(outcomes), len(decisions))
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         except Exception as error:  # noqa: BLE001 - wording must not cost a decision
@@ -250,7 +263,7 @@ class Rewriter:
             _log.warning("%s|%s: %s", facts.entity_id, facts.window, _told(error))
             reason = "error"
         else:
-            return RewriteOutcome(request.recommendation_id, thesis, agent.metadata(), None)
+            return RewriteOutcome(request.recommendation_id, facts.thesis, thesis, agent.metadata(), None)
         _log.info("the thesis of %s|%s stays as it is: %s", facts.entity_id, facts.window, reason)
         return _kept(request, reason)
 
