@@ -65,7 +65,7 @@ def test_a_retraction_is_a_new_version_from_its_own_known_at(database: Database,
     assert (shown["status"], shown["version"], shown["retraction_reason"]) == (
         "retracted",
         2,
-        "published in error",
+        " published in error",
     )
 
 
