@@ -220,7 +220,7 @@ def test_evidence_that_cancels_exactly_passes_nothing_on() -> None:
 
 
 def test_only_documents_travel() -> None:
-    """Entity b has a signal from c; a must not get c's through b in heuristic mode, nor b's synthetic average."""
+    """Entity b has a signal from c; a gets neither c's through b nor b's synthetic average."""
     world = World(documents=(Document("d", "c"),), edges=(Edge("a", "b", 1.0), Edge("b", "c", 1.0)))
     frame = scored(world)
     assert competitors(frame, 1).keys() == {"competitor:c:1d"}
