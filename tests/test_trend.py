@@ -1,4 +1,4 @@
-"""From signals to a trend: average, direction, confidence, catalysts and risks (R8-R16, R30-R40, R181-R184)."""
+"""From signals to a trend: average, direction, confidence, catalysts, risks (R8-R16, R30-R40, R181-R184)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ UNCERTAIN = classify_from_indicators(0.0, None)
 
 
 def summary(
-    signals: list[WeightedSignal], mode: PipelineMode = PipelineMode.HEURISTIC, **more: Any
-) -> TrendSummary:  # noqa: ANN401
+    signals: list[WeightedSignal],
+    mode: PipelineMode = PipelineMode.HEURISTIC,
+    **more: Any,  # noqa: ANN401
+) -> TrendSummary:
     probabilistic = mode is PipelineMode.PROBABILISTIC
     return assemble_trend_summary(
         signals,
@@ -53,8 +55,11 @@ def summary(
 
 
 def agreeing(
-    count: int, credibility: float = 0.6, sentiment: float = -1.0, **more: Any
-) -> list[WeightedSignal]:  # noqa: ANN401
+    count: int,
+    credibility: float = 0.6,
+    sentiment: float = -1.0,
+    **more: Any,  # noqa: ANN401
+) -> list[WeightedSignal]:
     return [signal(f"d{n}", 1.0, sentiment, credibility=credibility, **more) for n in range(count)]
 
 
