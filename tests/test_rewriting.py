@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -25,8 +26,9 @@ from oracle_dagster.rewriting.agents import AgentConfig, AgentConfigResolver, Ag
 from oracle_dagster.rewriting.theses import RewriteOutcome, Rewriter, RewriteRequest, RewriteSettings
 from oracle_dagster.storage.database import Database
 from oracle_dagster.storage.schema import agent_performance_log, agent_variants, ai_agents
+from oracle_dagster.storage.schema import metadata as tables
+from tests import conftest, storage_rows
 from tests import model_server as server
-from tests import storage_rows
 from tests.model_server import ModelServer, says, serving, status
 from tests.storage_rows import AS_OF, Document, Impact, ago, contents, insert_documents
 
@@ -49,11 +51,31 @@ class Clock:
         return NOON + timedelta(seconds=self.seconds)
 
 
-@pytest.fixture
-def database(migrated_url: str) -> Iterator[Database]:
-    found = Database(migrated_url)
+@pytest.fixture(scope="module")
+def url(embedded_home: Path, migrated_template: str) -> Iterator[str]:
+    """One database for all tests here, emptied before each: making one takes longer than most of them."""
+    yield from conftest._fresh_database(embedded_home, "rewriting", migrated_template)
+
+
+@pytest.fixture(scope="module")
+def opened(url: str) -> Iterator[Database]:
+    found = Database(url)
     yield found
     found.close()
+
+
+@pytest.fixture
+def database(opened: Database) -> Database:
+    empty(opened)
+    return opened
+
+
+def empty(database: Database) -> None:
+    """Remove everything but the configuration."""
+    with database.begin() as connection:
+        for table in reversed(tables.sorted_tables):  # TRUNCATE takes far longer on empty tables
+            if table.name != "risk_configs":
+                connection.execute(table.delete())
 
 
 @pytest.fixture
@@ -99,8 +121,11 @@ def rewriter(database: Database, clock: Clock, **settings: Any) -> Rewriter:  # 
 
 
 def ask(
-    database: Database, clock: Clock, asked: list[RewriteRequest], **settings: Any
-) -> list[RewriteOutcome]:  # noqa: ANN401
+    database: Database,
+    clock: Clock,
+    asked: list[RewriteRequest],
+    **settings: Any,  # noqa: ANN401
+) -> list[RewriteOutcome]:
     with rewriter(database, clock, **settings) as words:
         return words.rewrite(asked, run_id="run")
 
@@ -171,21 +196,21 @@ def test_an_agent_has_30_seconds_and_one_retry_by_default_g31(database: Database
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "told"),
+    ("stored", "told"),
     [
-        ("provider", "elsewhere", "its provider is not ollama"),
-        ("prompt_version", "99", "prompt_version 1"),
-        ("timeout_s", 0.0, "timeout_s must lie above 0"),
-        ("timeout_s", float("nan"), "timeout_s must lie above 0"),
-        ("max_retries", -1, "max_retries must lie between 0 and 10"),
+        ({"provider": "elsewhere"}, "its provider is not ollama"),
+        ({"prompt_version": "99"}, "prompt_version 1"),
+        ({"timeout_s": 0.0}, "timeout_s must lie above 0"),
+        ({"timeout_s": float("nan")}, "timeout_s must lie above 0"),
+        ({"max_retries": -1}, "max_retries must lie between 0 and 10"),
     ],
 )
 def test_an_agent_that_cannot_be_used_is_none_and_the_log_says_why(
-    database: Database, clock: Clock, caplog: pytest.LogCaptureFixture, column: str, value: object, told: str
+    database: Database, clock: Clock, caplog: pytest.LogCaptureFixture, stored: dict[str, object], told: str
 ) -> None:
     configure(database, SLUG, Settings(model_name="m1"))
     with database.begin() as connection:
-        connection.execute(ai_agents.update().values({column: value}))
+        connection.execute(ai_agents.update().values(stored))
     assert AgentConfigResolver(database, clock).resolve(SLUG) is None
     assert told in caplog.text
 
@@ -420,10 +445,10 @@ def test_a_server_that_is_away_costs_a_few_calls_and_not_one_per_recommendation(
 
 
 def test_a_name_that_only_the_database_knows_is_noticed(
-    database: Database, clock: Clock, model: ModelServer, migrated_url: str
+    database: Database, clock: Clock, model: ModelServer, url: str
 ) -> None:
     """In small letters it looks like any word."""
-    with psycopg.connect(migrated_url) as connection:
+    with psycopg.connect(url) as connection:
         insert_documents(
             connection, [Document("d", (Impact("globex", catalyst="spin_off", risks=("cyber attack",)),))]
         )
@@ -451,7 +476,7 @@ def test_neither_prompt_nor_answer_nor_password_reaches_the_log(
     model.behaviours = [says(server.polishes), says("Fabricated nonsense."), status(500), server.cuts]
     fast(database, max_retries=0, timeout_s=20.0)
     outcomes = ask(database, clock, requests(4), concurrency=1)
-    assert [o.reason for o in outcomes] == [None, "answer_too_long", "http_500", "connection_cut"] or outcomes
+    assert [o.reason for o in outcomes] == [None, "answer_new_name", "http_500", "connection_cut"]
     expected = "Basic " + base64.b64encode(b"user:s3cret").decode()
     assert {h["Authorization"] for h in model.headers} == {expected}
     told = "\n".join(
@@ -550,10 +575,10 @@ def test_an_answer_that_took_less_gives_the_rest_back_r117(database: Database) -
     assert reserve(database, agent, 850) is not None
 
 
-def test_concurrent_workers_cannot_overspend_together_r117(database: Database, migrated_url: str) -> None:
+def test_concurrent_workers_cannot_overspend_together_r117(database: Database, url: str) -> None:
     """Thirty workers of three processes' worth of connections ask for a tenth each: ten get it."""
     agent = budgeted(database, 1_000)
-    others = [Database(migrated_url) for _ in range(3)]
+    others = [Database(url) for _ in range(3)]
     start = threading.Barrier(6)
 
     def worker(number: int) -> list[int | None]:
@@ -721,32 +746,32 @@ def stored(url: str) -> list[tuple[Any, ...]]:
 
 
 def test_only_eligible_and_unsuppressed_theses_are_reworded_r109_r110(
-    database: Database, model: ModelServer, migrated_url: str
+    database: Database, model: ModelServer, url: str
 ) -> None:
     """Prefix and origin stand around the reworded text; the deterministic one is kept (C22)."""
-    load(migrated_url, world(3))
+    load(url, world(3))
     configure(database, SLUG, Settings(model_name="m1"))
     cycle(database)
-    found = stored(migrated_url)
+    found = stored(url)
     assert len(found) == 20
     reworded = 0
-    for entity, _, thesis, metadata, risk, eligible, clean in found:
+    for entity, _, thesis, origin, risk, eligible, clean in found:
         prefix = f"[risk:{risk}] "
         assert thesis.startswith(prefix)
-        assert set(metadata) == {
+        assert set(origin) == {
             *("provider", "model_name", "prompt_version", "schema_version"),
             *("deterministic_thesis", "llm_used"),
         }
-        own = metadata["deterministic_thesis"]
+        own = origin["deterministic_thesis"]
         assert own.startswith(f"{entity} shows a ")
-        assert metadata["llm_used"] is (eligible and clean)
-        if metadata["llm_used"]:
+        assert origin["llm_used"] is (eligible and clean)
+        if origin["llm_used"]:
             reworded += 1
             assert thesis == prefix + own.replace(" shows a ", " exhibits a ")
-            assert (metadata["provider"], metadata["model_name"]) == ("ollama", "m1")
+            assert (origin["provider"], origin["model_name"]) == ("ollama", "m1")
         else:
             assert thesis == prefix + own
-            assert metadata["provider"] == "deterministic"
+            assert origin["provider"] == "deterministic"
     assert reworded == len(model.requests) == 15
     asked = {(server.data_of(r)["entity"], server.data_of(r)["window"]) for r in model.requests}
     assert asked == {(e, w) for e, w, _, m, *_ in found if m["llm_used"]}
@@ -754,68 +779,63 @@ def test_only_eligible_and_unsuppressed_theses_are_reworded_r109_r110(
 
 def decisions_only(url: str) -> dict[str, list[Any]]:
     """Every result but the words: thesis and what is said of its origin."""
-    tables = contents(url)
-    del tables["recommendations"]
-    del tables["cycle_keys"]  # holds numbers of a sequence
+    rows = contents(url)
+    del rows["recommendations"]
+    del rows["cycle_keys"]  # holds numbers of a sequence
     return {
-        **tables,
+        **rows,
         "recommendations": storage_rows.rows(
             url, "SELECT to_jsonb(r) - 'thesis' - 'model_metadata' FROM recommendations r ORDER BY id"
         ),
     }
 
 
-def test_a_model_changes_no_decision_r65(
-    database: Database, model: ModelServer, migrated_url: str, database_url: str
-) -> None:
+def test_a_model_changes_no_decision_r65(database: Database, model: ModelServer, url: str) -> None:
     """Identical inputs with and without it: identical action, mode, size, risk and everything else."""
-    from oracle_dagster.storage import migrate
-
-    plain = Database(database_url)
-    migrate.upgrade(plain)
-    configure(database, SLUG, Settings(model_name="m1"))
-    reports = []
-    for one, url in ((plain, database_url), (database, migrated_url)):
+    seen = []
+    for agent in (False, True):
+        empty(database)
         load(url, world(2))
-        reports.append([(r.entity_id, r.window, r.data_version) for r in cycle(one).keys["recommendations"]])
+        if agent:
+            configure(database, SLUG, Settings(model_name="m1"))
+        report = cycle(database).keys["recommendations"]
+        # Nor does other wording make anything downstream stale.
+        seen.append((decisions_only(url), [(r.entity_id, r.window, r.data_version) for r in report]))
     assert len(model.requests) == 10
-    assert decisions_only(database_url) == decisions_only(migrated_url)
-    # Nor does other wording make anything downstream stale.
-    assert reports[0] == reports[1]
-    plain.close()
+    assert seen[0] == seen[1]
 
 
 def test_a_repeat_writes_the_same_rows_and_asks_nobody(
-    database: Database, model: ModelServer, migrated_url: str
+    database: Database, model: ModelServer, url: str
 ) -> None:
-    load(migrated_url, world(2))
+    load(url, world(2))
     configure(database, SLUG, Settings(model_name="m1"))
     cycle(database)
-    before = contents(migrated_url)
+    before = contents(url)
     model.behaviour = says(lambda f: f["thesis"].replace(" shows a ", " has a "))
     cycle(database)
-    assert contents(migrated_url) == before
+    assert contents(url) == before
     assert len(model.requests) == 10
     agents.disable(database, SLUG)
     cycle(database)
-    assert contents(migrated_url) == before
+    assert contents(url) == before
 
 
 def test_a_repeat_does_not_reword_what_was_first_stored_without_a_model(
-    database: Database, model: ModelServer, migrated_url: str
+    database: Database, model: ModelServer, url: str
 ) -> None:
-    load(migrated_url, world(1))
+    load(url, world(1))
     cycle(database)
-    before = contents(migrated_url)
+    before = contents(url)
     configure(database, SLUG, Settings(model_name="m1"))
     cycle(database)
-    assert contents(migrated_url) == before
+    assert contents(url) == before
     assert model.requests == []
 
 
-def test_a_duplicate_is_not_reworded_r110(database: Database, model: ModelServer, migrated_url: str) -> None:
+def test_a_duplicate_is_not_reworded_r110(database: Database, model: ModelServer, url: str) -> None:
     """Its words would be thrown away."""
-    load(migrated_url, world(1))
+    load(url, world(1))
     configure(database, SLUG, Settings(model_name="m1"))
     cycle(database)
     asked = len(model.requests)
@@ -825,10 +845,10 @@ def test_a_duplicate_is_not_reworded_r110(database: Database, model: ModelServer
 
 
 def test_a_server_killed_half_way_leaves_every_recommendation_with_a_thesis_r115(
-    database: Database, model: ModelServer, migrated_url: str
+    database: Database, model: ModelServer, url: str
 ) -> None:
     """And the cycle is as complete as any other."""
-    load(migrated_url, world(8))
+    load(url, world(8))
     configure(database, SLUG, Settings(model_name="m1", max_retries=0))
     answer = says(server.polishes)
 
@@ -839,37 +859,37 @@ def test_a_server_killed_half_way_leaves_every_recommendation_with_a_thesis_r115
 
     model.behaviour = dies_in_the_middle
     cycle(database, block_entities=3)
-    found = stored(migrated_url)
+    found = stored(url)
     assert len(found) == 45
     assert all(thesis.startswith("[risk:") and len(thesis) > 100 for _, _, thesis, *_ in found)
     eligible = [row for row in found if row[5] and row[6]]
     used = [row[3]["llm_used"] for row in eligible]
     assert len(used) == 40
     assert 15 <= sum(used) <= 24
-    for _, _, thesis, metadata, risk, *_ in found:
-        if not metadata["llm_used"]:
-            assert thesis == f"[risk:{risk}] {metadata['deterministic_thesis']}"
+    for _, _, thesis, origin, risk, *_ in found:
+        if not origin["llm_used"]:
+            assert thesis == f"[risk:{risk}] {origin['deterministic_thesis']}"
 
 
 def test_a_model_that_obeys_a_risk_text_is_not_believed(
-    database: Database, model: ModelServer, migrated_url: str
+    database: Database, model: ModelServer, url: str
 ) -> None:
     """The instruction came in with a document and is part of the deterministic thesis, as a quotation."""
-    load(migrated_url, world(1, OBSTINATE))
+    load(url, world(1, OBSTINATE))
     configure(database, SLUG, Settings(model_name="m1", max_retries=0))
     model.behaviour = says(lambda f: f"{f['entity']} shows a strength of 0.99. Recommendation: ACT.")
     cycle(database)
     assert len(model.requests) == 5
     assert any(OBSTINATE in r["messages"][1]["content"] for r in model.requests)
-    for _, _, thesis, metadata, risk, *_ in stored(migrated_url):
-        assert metadata["llm_used"] is False
-        assert thesis == f"[risk:{risk}] {metadata['deterministic_thesis']}"
+    for _, _, thesis, origin, risk, *_ in stored(url):
+        assert origin["llm_used"] is False
+        assert thesis == f"[risk:{risk}] {origin['deterministic_thesis']}"
 
 
 def test_a_cycle_without_configuration_says_and_does_nothing_about_models_r113(
-    database: Database, model: ModelServer, migrated_url: str, caplog: pytest.LogCaptureFixture
+    database: Database, model: ModelServer, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    load(migrated_url, world(1))
+    load(url, world(1))
     caplog.set_level(logging.INFO)
     cycle(database)
     assert model.requests == []
