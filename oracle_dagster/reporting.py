@@ -117,7 +117,7 @@ def _cell(value: object) -> str | int | float | bool | None:
 
 
 def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
-    kinds = {type(record.data[column]) for record in records}
+    kinds = {type(record.data[column]) for record in records} - {type(None)}
     if kinds <= {bool}:
         return "bool"
     if kinds <= {int}:
