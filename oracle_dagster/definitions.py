@@ -10,6 +10,7 @@ from typing import Final
 
 import dagster as dg
 
+from oracle_dagster.assets.agents import agent_performance_log
 from oracle_dagster.assets.chain import decision_chain
 from oracle_dagster.assets.configuration import configuration_assets
 from oracle_dagster.assets.inputs import input_assets
@@ -40,7 +41,7 @@ def build_defs(
 
     """
     return dg.Definitions(
-        assets=[*input_assets, *configuration_assets, source_accuracy, decision_chain],
+        assets=[*input_assets, *configuration_assets, source_accuracy, decision_chain, agent_performance_log],
         jobs=[aggregation_cycle],
         sensors=list(sensors),
         schedules=list(schedules),

@@ -20,9 +20,10 @@ from oracle_dagster.home import Home
 from oracle_dagster.ingestion.load import ingest
 from oracle_dagster.launch import orchestrator, run_cycle
 from oracle_dagster.reporting import report_inputs
+from oracle_dagster.rewriting.agents import REWRITER, Settings, configure
 from oracle_dagster.storage.database import Database
 from oracle_dagster.storage.migrate import upgrade
-from oracle_dagster.storage.schema import cycle_keys, recommendations, trend_history
+from oracle_dagster.storage.schema import cycle_keys, recommendations, risk_evaluations, trend_history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,16 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Reworded:
+    """How many of the theses that a model may reword it did, and one of them beside its own words."""
+
+    model: str
+    used: int
+    of: int
+    example: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
 class Demo:
     """Everything that the command prints."""
 
@@ -72,6 +83,7 @@ class Demo:
     rows: Sequence[Row]
     score: Score
     seconds: Mapping[str, float]
+    reworded: Reworded | None
 
     def tally(self) -> dict[str, dict[str, int]]:
         """How many rows there are of each action, and of each mode in it, the most frequent first."""
@@ -103,13 +115,19 @@ def certified_margins() -> dict[str, float]:
     return found
 
 
-def run(home: Home, say: Callable[[str], None], on_keys: Callable[[int, int], None]) -> Demo:
+def run(
+    home: Home,
+    say: Callable[[str], None],
+    on_keys: Callable[[str, int, int], None],
+    thesis_model: str | None = None,
+) -> Demo:
     """Load the polls, compute the cycle, and read what came out. Repeating it changes nothing.
 
     Args:
         home: of the demo.
         say: told what is being done.
-        on_keys: told how many keys are computed, of how many.
+        on_keys: told what is done with the keys, with how many it is, and of how many.
+        thesis_model: rewords the theses that this model has not reworded yet; nobody does where None.
 
     Raises:
         DemoError: the cycle did not succeed.
@@ -137,8 +155,10 @@ def run(home: Home, say: Callable[[str], None], on_keys: Callable[[int, int], No
                 with orchestrator(home, connections) as instance:
                     report_inputs(instance, database, sorted(report.affected_entities))
             lap("load the polls")
+            if thesis_model is not None:
+                _prepare_rewording(database, thesis_model)
             say("computing the cycle")
-            outcome = run_cycle(home, as_of=AS_OF, progress=lambda _phase, done, total: on_keys(done, total))
+            outcome = run_cycle(home, as_of=AS_OF, progress=on_keys)
             if outcome.status != "success":
                 raise DemoError(
                     f"the cycle ended as {outcome.status}: {outcome.message or outcome.failures[:3]}. Run "
@@ -146,9 +166,48 @@ def run(home: Home, say: Callable[[str], None], on_keys: Callable[[int, int], No
                 )
             lap("compute the cycle")
             rows = _rows(database, outcome)
+            reworded = None if thesis_model is None else _reworded(database, thesis_model)
         finally:
             database.close()
-    return Demo(home, outcome, report.total.read, rows, score(rows, certified_margins()), seconds)
+    return Demo(home, outcome, report.total.read, rows, score(rows, certified_margins()), seconds, reworded)
+
+
+def _prepare_rewording(database: Database, model: str) -> None:
+    """Set up the agent, and forget the words of the demo's cycle that this model did not find.
+
+    A repeated cycle keeps the words it stored, which is right everywhere but here, where a model is tried.
+    """
+    configure(database, REWRITER, Settings(model_name=model))
+    said = recommendations.c.model_metadata
+    with database.begin() as connection:
+        connection.execute(
+            recommendations.delete().where(
+                recommendations.c.generated_at == AS_OF,
+                sa.not_(said["llm_used"].as_boolean()) | (said["model_name"].as_string() != model),
+            )
+        )
+
+
+def _reworded(database: Database, model: str) -> Reworded:
+    e, r = risk_evaluations.c, recommendations.c
+    query = (
+        sa.select(
+            r.thesis,
+            r.model_metadata["deterministic_thesis"].as_string().label("own"),
+            r.model_metadata["llm_used"].as_boolean().label("used"),
+        )
+        .join_from(recommendations, risk_evaluations, e.recommendation_id == r.id)
+        .where(
+            r.generated_at == AS_OF,
+            e.eligible,
+            sa.func.jsonb_array_length(e.risk_checks["suppression_reasons"]) == 0,
+        )
+        .order_by((r.time_horizon == WINDOW).desc(), r.entity_id)
+    )
+    with database.begin() as connection:
+        found = connection.execute(query).all()
+    used = [(row.own, row.thesis) for row in found if row.used]
+    return Reworded(model, len(used), len(found), used[0] if used else None)
 
 
 def _rows(database: Database, outcome: RunOutcome) -> list[Row]:

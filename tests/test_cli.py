@@ -131,6 +131,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
     promised = {
         "demo", "dev", "init", "ingest", "run", "export", "config show", "config set", "config history",
         "config diff", "rejected list", "rejected retry", "retract", "doctor",
+        "agents list", "agents set", "agents disable",
     }  # fmt: skip
     assert promised <= set(COMMANDS)
 

@@ -10,7 +10,17 @@ import sys
 
 import typer
 
-from oracle_dagster.cli import configuration, cycles, demonstration, health, inputs, serve, setup, tables
+from oracle_dagster.cli import (
+    agents,
+    configuration,
+    cycles,
+    demonstration,
+    health,
+    inputs,
+    serve,
+    setup,
+    tables,
+)
 from oracle_dagster.cli.common import EXIT_FAILED, report
 
 EPILOG = (
@@ -32,7 +42,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
-    for module in (demonstration, serve, setup, inputs, cycles, tables, configuration, health):
+    for module in (demonstration, serve, setup, inputs, cycles, tables, configuration, agents, health):
         module.register(app)
     return app
 

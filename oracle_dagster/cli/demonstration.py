@@ -8,7 +8,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,9 +27,10 @@ from oracle_dagster.cli.common import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from oracle_dagster.demo import Demo
+    from oracle_dagster.demo import Demo, Reworded
 
 WIDE = 100
+_PHASES = {"computing": "computing the cycle", "rewording": "rewording theses"}
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +38,19 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
 
 
-def demo(as_json: JsonOption = False, home: HomeOption = None) -> None:
+def demo(
+    thesis_model: Annotated[
+        str | None,
+        typer.Option(
+            "--thesis-model",
+            metavar="NAME",
+            help="Have theses reworded by this model of the server at OLLAMA_HOST (default 127.0.0.1:11434).",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
     """Decide on the polls of the 2016 US election.
 
     Loads 4,208 bundled polls into a home of its own (the folder demo in the home, always with the embedded
@@ -54,10 +67,13 @@ def demo(as_json: JsonOption = False, home: HomeOption = None) -> None:
             result = demonstration.run(
                 place,
                 say=lambda text: advance(0, None, text),
-                on_keys=lambda done, total: advance(done, total, "computing the cycle"),
+                on_keys=lambda phase, done, total: advance(done, total, _PHASES.get(phase, phase)),
+                thesis_model=thesis_model,
             )
         else:
-            result = demonstration.run(place, say=note, on_keys=lambda _done, _total: None)
+            result = demonstration.run(
+                place, say=note, on_keys=lambda _phase, _done, _total: None, thesis_model=thesis_model
+            )
     if as_json:
         print_json(
             {
@@ -68,6 +84,7 @@ def demo(as_json: JsonOption = False, home: HomeOption = None) -> None:
                 "documents": result.documents,
                 "rows": [asdict(row) for row in result.rows],
                 "score": asdict(result.score),
+                "reworded": None if result.reworded is None else asdict(result.reworded),
                 "seconds": {name: round(value, 3) for name, value in _seconds(result).items()},
             }
         )
@@ -117,6 +134,8 @@ def show(result: Demo, out: Console) -> None:
         f"certified. Misses: {misses}. A trend that is mixed is never acted on."
     )
     out.print()
+    if result.reworded is not None:
+        _show_reworded(result.reworded, out)
     times = Table(box=None, padding=(0, 2, 0, 0), title="Where the time went", title_justify="left")
     times.add_column("step")
     times.add_column("seconds", justify="right")
@@ -127,6 +146,18 @@ def show(result: Demo, out: Console) -> None:
     command = f"{_oracle()} dev --home {shlex.quote(_short(result.home.path))}"
     out.print("Look at it in the user interface, with every number's evidence:")
     out.print(f"  {command}", soft_wrap=True, highlight=False)
+
+
+def _show_reworded(reworded: Reworded, out: Console) -> None:
+    out.print(
+        f"{reworded.model} reworded {reworded.used} of the {reworded.of} theses it may; the others keep "
+        "their own words, because its answer was missing or said something else."
+    )
+    if reworded.example is not None:
+        own, words = reworded.example
+        out.print(f"  own words:  {own}", markup=False)
+        out.print(f"  reworded:   {words}", markup=False)
+    out.print()
 
 
 def _seconds(result: Demo) -> dict[str, float]:
