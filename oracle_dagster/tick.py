@@ -16,7 +16,6 @@ import numpy as np
 
 from oracle_core.config import ConfigError
 from oracle_dagster import news
-from oracle_dagster.assets.configuration import GROUPS
 from oracle_dagster.news import EVENT, LINKS, SPREADS, Cursor
 from oracle_dagster.pipeline import STAGES
 from oracle_dagster.storage import arrivals, configuration, inputs
@@ -106,6 +105,8 @@ def _changed_assets(database: Database, cursor: Cursor, active: ConfigVersion) -
     """The assets that the change of configuration since the tick before can reach, upstream first."""
     if cursor.config_version in (None, active.version):
         return ()
+    from oracle_dagster.assets.configuration import GROUPS  # brings the orchestrator, which takes seconds
+
     try:
         before = configuration.get(database, cursor.config_version).config
     except ConfigError:
