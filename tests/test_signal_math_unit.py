@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ def test_c2_the_designs_gate_examples_need_twice_the_steepness() -> None:
 
 
 def test_uninformative_prior() -> None:
+    """R211, second row of the table."""
     found = compute_bayesian_posterior([])
     assert (found.p_bull, found.alpha, found.beta, found.bayesian_confidence) == (0.5, 1.0, 1.0, 0.0)
 
@@ -206,6 +208,14 @@ def test_expected_value_threshold(value: float, *, passes: bool) -> None:
     )
     low = list(EvReason).index(EvReason.LOW_EXPECTED_VALUE)
     assert bool(found.failed[0, low]) is not passes
+
+
+@pytest.mark.parametrize(
+    "name", ["pbt_signal_math", "signal_math_unit", "bayesian", "regime", "source_accuracy"]
+)
+def test_r213_the_test_files_have_the_designs_names(name: str) -> None:
+    """Who knows the design finds the tests."""
+    assert Path(__file__).with_name(f"test_{name}.py").is_file()
 
 
 def test_the_flag_chooses_the_set_of_rules() -> None:
