@@ -7,31 +7,38 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import psycopg
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
 from oracle_core.enums import Action, Mode, TrendDirection
 from oracle_core.rewrite import RewriteFacts
-from oracle_dagster import pipeline
+from oracle_dagster import cli, pipeline
+from oracle_dagster.assets.agents import agent_performance_log
+from oracle_dagster.definitions import build_defs
 from oracle_dagster.rewriting import agents, budget, performance, theses
 from oracle_dagster.rewriting.agents import AgentConfig, AgentConfigResolver, AgentError, Settings, configure
 from oracle_dagster.rewriting.theses import RewriteOutcome, Rewriter, RewriteRequest, RewriteSettings
 from oracle_dagster.storage.database import Database
-from oracle_dagster.storage.schema import agent_performance_log, agent_variants, ai_agents
+from oracle_dagster.storage.schema import agent_performance_log as call_log
+from oracle_dagster.storage.schema import agent_variants, ai_agents
 from oracle_dagster.storage.schema import metadata as tables
 from tests import conftest, storage_rows
 from tests import model_server as server
+from tests.chain_runs import FixedDatabase
 from tests.model_server import ModelServer, says, serving, status
 from tests.storage_rows import AS_OF, Document, Impact, ago, contents, insert_documents
 
+Runner = Callable[..., str]
 SLUG = agents.REWRITER
 NOON = datetime.fromisoformat("2026-03-10T12:00:00+00:00")
 THESIS = (
@@ -132,7 +139,7 @@ def ask(
 
 def logged(database: Database) -> list[dict[str, Any]]:
     with database.begin() as connection:
-        rows = connection.execute(sa.select(agent_performance_log).order_by(agent_performance_log.c.id))
+        rows = connection.execute(sa.select(call_log).order_by(call_log.c.id))
         return [dict(row) for row in rows.mappings()]
 
 
@@ -894,3 +901,80 @@ def test_a_cycle_without_configuration_says_and_does_nothing_about_models_r113(
     cycle(database)
     assert model.requests == []
     assert not any("thes" in r.getMessage() or "rewrit" in r.name for r in caplog.records)
+
+
+# ------------------------------------------------------------------------- command line, orchestrator
+
+
+@pytest.fixture
+def command(database: Database, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Run a command on the database of this test; gives what it printed."""
+    monkeypatch.setenv("ORACLE_DATABASE_URL", url)
+    monkeypatch.setenv("ORACLE_HOME", str(tmp_path))
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(cli.build_app(), ["agents", *arguments], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+def test_agents_are_set_listed_and_disabled_on_the_command_line(command: Runner, database: Database) -> None:
+    assert "theses keep their own words" in command("list")
+    assert json.loads(command("list", "--json")) == {"agents": [], "performance": []}
+    assert "is on" in command("set", "--model", "m1", "--timeout", "7.5", "--retries", "2")
+    variant = json.loads(command("set", "--hourly-tokens", "500", "--json"))["active_variant"]
+    agent = AgentConfigResolver(database, Clock()).resolve(SLUG)
+    assert agent is not None
+    assert (agent.model_name, agent.timeout_s, agent.max_retries) == ("m1", 7.5, 2)
+    assert (agent.variant_id, agent.hourly_token_budget) == (variant, 500)
+    reserve(database, agent, 123)
+    shown = command("list")
+    assert all(text in shown for text in (SLUG, variant, "m1", "7.5", "500", "123"))
+    (found,) = json.loads(command("list", "--json"))["agents"]
+    assert found["variants"][0]["id"] == variant
+    assert "is off" in command("disable")
+    assert AgentConfigResolver(database, Clock()).resolve(SLUG) is None
+
+
+def test_an_agent_without_a_model_cannot_be_set_on_the_command_line(command: Runner) -> None:
+    with pytest.raises(AgentError, match="name its model with --model"):
+        command("set", "--retries", "1")
+
+
+def test_the_asset_shows_success_latency_and_spend_by_hour_and_variant_r116(
+    database: Database, url: str
+) -> None:
+    agent = budgeted(database, 10_000)
+    for error in (None, "timeout"):
+        call = reserve(database, agent, 10)
+        assert call is not None
+        budget.settle(database, call, error=error, duration_ms=100.0, output_tokens=5)
+    result = agent_performance_log(FixedDatabase(url=url))
+    table = dict(result.metadata or {})["by_hour_and_variant"]
+    shown = {name: value.value for name, value in (result.metadata or {}).items()}
+    assert (shown["calls"], shown["succeeded"], shown["failed"], shown["est_output_tokens"]) == (2, 1, 1, 10)
+    assert isinstance(table, dg.TableMetadataValue)
+    (record,) = table.records
+    assert record.data == {
+        "hour": "2026-03-10T12:00:00+00:00",
+        "agent_slug": SLUG,
+        "variant_id": agent.variant_id,
+        "model_name": "m1",
+        "calls": 2,
+        "succeeded": 1,
+        "failed": 1,
+        "success_rate": 0.5,
+        "p50_ms": 100.0,
+        "p95_ms": 100.0,
+        "p99_ms": 100.0,
+        "est_input_tokens": 20,
+        "est_output_tokens": 10,
+    }
+
+
+def test_the_asset_of_an_empty_log_is_empty(database: Database, url: str) -> None:
+    shown = agent_performance_log(FixedDatabase(url=url)).metadata or {}
+    assert "by_hour_and_variant" not in shown
+    assert dg.AssetKey("agent_performance_log") in build_defs().resolve_asset_graph().get_all_asset_keys()
