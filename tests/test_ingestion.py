@@ -358,13 +358,16 @@ def test_nothing_is_known_before_it_exists(database: Database, url: str, tmp_pat
 
 def test_spelling_is_not_content(database: Database, tmp_path: Path) -> None:
     """Another order of fields and impacts, another offset, another way to write a number: the same record."""
-    one = document(
-        "d", credibility=0.5, impacts=[impact("A", sentiment="positive"), impact("B")], entities=["C"]
-    )
+    impacts = [impact("A", sentiment="positive"), impact("B", sentiment="mixed")]
+    one = document("d", credibility=0.5, novelty=0, impacts=impacts, entities=["C"])
     same = dict(reversed(one.items())) | {
         "document_id": uid("d").upper(),
         "published_at": "2026-03-10T08:00:00.000+02:00",
-        "impacts": [impact("B"), impact("A", sentiment="positive", sentiment_value=1.0, risks=[])],
+        "novelty": -0.0,
+        "impacts": [
+            impact("B", sentiment="mixed", sentiment_value=-0.0),
+            impact("A", sentiment="positive", sentiment_value=1.0, risks=[]),
+        ],
         "entities": ["C", "A"],
     }
     text = json.dumps(same).replace("0.5", "5e-1")
@@ -407,11 +410,12 @@ def test_any_change_of_a_document_is_other_content(
     jsonl(tmp_path / "documents.jsonl", [document(known_at="2026-03-10T10:00:00Z")])
     ingest(database, tmp_path, now=NOW)
     before = stored(url, without=("superseded_known_at", "superseded_xid"))
-    changed = document() | {"known_at": "2026-03-10T11:00:00Z"} | change
-    jsonl(tmp_path / "documents.jsonl", [changed])
+    jsonl(tmp_path / "documents.jsonl", [document(known_at="2026-03-10T10:00:00Z") | change])
     (refused,) = ingest(database, tmp_path, now=NOW).rejections
     assert refused.reason is Reason.CONFLICT
 
+    changed = document(known_at="2026-03-10T11:00:00Z") | change
+    jsonl(tmp_path / "documents.jsonl", [changed])
     report = ingest(database, tmp_path, now=NOW, revise=True)
     assert (report.total.revised, report.total.inserted) == (1, 0)
     assert "ACME" in report.affected_entities  # named by the old version
