@@ -12,8 +12,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import redirect_stderr
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from oracle_dagster.cli import common, cycles, inputs
 from oracle_dagster.embedded_postgres import EmbeddedPostgres
 from oracle_dagster.export import ExportError, export_table, exportable
 from oracle_dagster.ingestion.models import Kind
+from tests.command import Result, oracle
 
 AS_OF = "2026-03-10T12:00:00Z"
 LATER = "2026-03-11T12:00:00Z"
@@ -45,45 +45,6 @@ def _commands(group: Any, above: str = "") -> list[str]:  # noqa: ANN401 - typer
 
 
 COMMANDS = _commands(typer.main.get_command(cli.build_app()))
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-    raw: bytes
-
-    @property
-    def json(self) -> Any:  # noqa: ANN401 - whatever it printed
-        return json.loads(self.out)
-
-    @property
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-def oracle(*arguments: str) -> Result:
-    """Run a command in this process, which has imported everything already."""
-    raw = io.BytesIO()
-    out, err = io.TextIOWrapper(raw, encoding="utf-8", write_through=True), io.StringIO()
-    before = sys.argv
-    sys.argv = ["oracle", *arguments]
-    code: object = 0
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            cli.main()
-    except SystemExit as ended:
-        code = ended.code
-    finally:
-        sys.argv = before
-    out.flush()
-    assert code is None or isinstance(code, int)
-    assert "\x1b" not in err.getvalue(), "progress and colours belong to a terminal"
-    printed = raw.getvalue()
-    return Result(code or 0, printed.decode("utf-8", errors="replace"), err.getvalue(), printed)
 
 
 def paragraph(result: Result) -> str:
