@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -75,13 +76,14 @@ def retract(
         if current is None:
             raise RetractionError(f"there is no document {identity}; `oracle export documents` lists them")
         if current.retracted:
-            return Retraction(str(identity), current.version, current.known_at, (), changed=False)
+            known = current.known_at.astimezone(UTC)
+            return Retraction(str(identity), current.version, known, (), changed=False)
         if known_at is not None and known_at < current.known_at:
             raise RetractionError(
                 f"known_at {known_at.isoformat()} is before {current.known_at.isoformat()}, when document "
                 f"{identity} became known; give a later known_at or leave it out"
             )
-        moment = max(now, current.known_at) if known_at is None else known_at
+        moment = (max(now, current.known_at) if known_at is None else known_at).astimezone(UTC)
         _write(connection, current, moment, reason)
         entities = connection.execute(
             sa.select(document_impact_records.c.entity_id)
