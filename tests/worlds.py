@@ -7,6 +7,7 @@ import json
 import random
 import uuid
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def _uuid(rng: random.Random) -> str:
 def documents(
     entities: list[str], count: int, *, seed: int = 1, newest: datetime = AS_OF, days: float = 120.0
 ) -> list[dict[str, Any]]:
-    """``count`` documents over ``entities``, spread over the ``days`` before ``newest``; every tenth failed."""
+    """``count`` documents over ``entities`` in the ``days`` before ``newest``; every tenth failed."""
     rng = random.Random(seed)
     made: list[dict[str, Any]] = []
     for n in range(count):
@@ -43,7 +44,11 @@ def documents(
         if rng.random() < 0.5:
             document["credibility"] = round(rng.random(), 4)
         if n % 10 == 9:
-            document |= {"extraction": {"status": "failed"}, "impacts": [], "entities": [rng.choice(entities)]}
+            document |= {
+                "extraction": {"status": "failed"},
+                "impacts": [],
+                "entities": [rng.choice(entities)],
+            }
         else:
             named = rng.sample(entities, min(len(entities), rng.choice((1, 1, 1, 2, 3))))
             document |= {
@@ -104,7 +109,7 @@ def write_world(
             "relation_type": "competitor",
             "historical_correlation": round(rng.uniform(-0.9, 0.9), 3),
         }
-        for a, b in zip(names, names[1:], strict=False)
+        for a, b in pairwise(names)
         if rng.random() < 0.7
     ]
     write_jsonl(folder / "relationships.jsonl", edges)
