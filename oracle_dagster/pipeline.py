@@ -496,6 +496,7 @@ class _Run:
             shown = _listed(frame.rows, "allocation_pct", "max_loss_pct", "expected_value")
             confidence = trends.rows.confidence.tolist()
             versions = decisions.decision_versions(frame, trends, made)
+            tops = _top_evidence(trends)
             for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
                 decision = made[at]
                 first = {"action": decision.action, "mode": decision.mode, "confidence": confidence[at]}
@@ -505,6 +506,7 @@ class _Run:
                     "rejection_reasons": decision.rejection_reasons,
                     "suppression_reasons": decision.suppression_reasons,
                     "thesis": theses[at],
+                    "top_evidence": tops[at],
                     "equals_standing": decision.recommendation_id if decision.duplicate else None,
                 }
                 numbers = {name: values[at] for name, values in shown.items()}

@@ -109,7 +109,7 @@ def test_every_asset_has_a_description_and_a_group() -> None:
     for key in GRAPH.get_all_asset_keys():
         node = GRAPH.get(key)
         assert (node.description or "").startswith("One "), key
-        assert node.group_name in {"inputs", "configuration", "decisions"}, key
+        assert node.group_name in {"inputs", "configuration", "decisions", "agents"}, key
 
 
 def test_the_checks_of_the_chain_belong_to_its_own_step() -> None:

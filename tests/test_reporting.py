@@ -202,7 +202,7 @@ def test_a_materialisation_shows_what_a_person_looks_at(
         assert "SELECT * FROM" in str(shown[asset]["sql"].value)
     for name in ("direction", "strength", "confidence", "contradiction", "top_evidence"):
         assert name in shown["trend_windows"], name
-    for name in ("action", "mode", "allocation_pct", "max_loss_pct", "thesis", "eligible"):
+    for name in ("action", "mode", "allocation_pct", "max_loss_pct", "thesis", "top_evidence", "eligible"):
         assert name in shown["recommendations"], name
     assert isinstance(shown["recommendations"]["thesis"], dg.MarkdownMetadataValue)
     for asset in STAGES:
