@@ -17,9 +17,10 @@ from oracle_core.config import OracleConfig
 from oracle_core.frames import SignalFrame, TrendFrame
 from oracle_core.inputs import CycleInputs
 from oracle_dagster import pipeline
-from oracle_dagster.storage import configuration, results
+from oracle_dagster.storage import configuration, migrate, results
 from oracle_dagster.storage.cycles import Key
 from oracle_dagster.storage.database import Database, StorageError
+from tests.conftest import ExternalPostgres
 from tests.storage_rows import (
     AS_OF,
     RESULT_TABLES,
@@ -134,9 +135,10 @@ def test_the_size_of_blocks_and_the_order_of_keys_do_not_matter_to_the_bit(
         assert contents(migrated_url) == first
     empty_results(migrated_url)
     run(database, ago(days=1))
-    for key in keys:
-        run(database, keys=[key], accuracy=False)
     run(database, keys=[])
+    for key in keys[:3]:
+        run(database, keys=[key], accuracy=False)
+    run(database, keys=keys[3:])
     assert contents(migrated_url) == first
 
 
@@ -212,6 +214,31 @@ def test_two_runs_of_one_cycle_at_once_leave_what_one_leaves(database: Database,
     for other in others:
         other.close()
     assert contents(migrated_url) == one
+
+
+@pytest.mark.postgres15
+def test_an_older_server_reached_by_password_gives_the_same_bits(
+    database: Database, migrated_url: str, external_postgres: ExternalPostgres
+) -> None:
+    """No sum, rank or comparison of strings happens in SQL, so the server does not matter."""
+    with psycopg.connect(external_postgres.url("postgres"), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE pipeline")
+    url = external_postgres.url("pipeline")
+    other = Database(url)
+    migrate.upgrade(other)
+    with psycopg.connect(url) as connection:
+        insert_world(connection, WORLD)
+    tables = [t for t in RESULT_TABLES if t != "cycle_keys"]  # its numbers depend on how often one was taken
+    for each in (database, other):
+        configuration.activate(each, PROBABILISTIC, "ada", "mode")
+        for as_of in (ago(days=1), AS_OF, AS_OF):
+            run(each, as_of)
+    assert contents(url, *tables) == contents(migrated_url, *tables)
+    other.close()
+    with pytest.raises(StorageError, match="Remedy: check user and password"):
+        pipeline.open_cycle(
+            Database(external_postgres.url("pipeline", password="wrong"), patience_seconds=3600.0), AS_OF
+        )
 
 
 # ------------------------------------------------------------------------------- subsets of stages
@@ -404,6 +431,8 @@ def test_a_data_version_changes_with_the_content_and_not_with_the_cycle(database
     later = run(database, AS_OF + timedelta(days=430))
     much_later = run(database, AS_OF + timedelta(days=460))
     for stage in pipeline.STAGES:
+        if stage == "trend_projections":  # a decaying event changes it for ever
+            continue
         versions = [[k.data_version for k in r.keys[stage]] for r in (first, later, much_later)]
         assert versions[0] != versions[1], stage
         assert versions[1] == versions[2], stage

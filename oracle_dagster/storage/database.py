@@ -307,12 +307,12 @@ class Database:
         )
         if down:
             code = next((c for text, c in _FINAL_TEXTS.items() if text in reason), None)
-        gone = code is None or code.startswith(("08", "57P"))
+        gone = down or (code or "").startswith(("08", "57P"))
         remedy = _REMEDIES.get(
             code or "", _REMEDIES.get((code or "")[:2], _DOWN if gone else "see the message")
         )
         transient = down if code is None else code.startswith(_TRANSIENT)
-        kind = DatabaseUnavailableError if gone or down else StorageError
+        kind = DatabaseUnavailableError if gone else StorageError
         if code == "42P01":
             kind = UnmigratedError
         return kind(
