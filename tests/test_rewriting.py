@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,7 +23,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from oracle_core.enums import Action, Mode, TrendDirection
-from oracle_core.rewrite import RewriteFacts
+from oracle_core.rewrite import Refusal, RewriteFacts
 from oracle_dagster import cli, pipeline
 from oracle_dagster.assets.agents import agent_performance_log
 from oracle_dagster.definitions import build_defs
@@ -38,6 +40,7 @@ from tests.chain_runs import FixedDatabase
 from tests.model_server import ModelServer, says, serving, status
 from tests.storage_rows import AS_OF, Document, Impact, ago, contents, insert_documents
 
+PAGE = (Path(__file__).parent.parent / "docs" / "rewriting.md").read_text("utf-8")
 Runner = Callable[..., str]
 SLUG = agents.REWRITER
 NOON = datetime.fromisoformat("2026-03-10T12:00:00+00:00")
@@ -936,6 +939,22 @@ def test_agents_are_set_listed_and_disabled_on_the_command_line(command: Runner,
     assert found["variants"][0]["id"] == variant
     assert "is off" in command("disable")
     assert AgentConfigResolver(database, Clock()).resolve(SLUG) is None
+
+
+def test_the_commands_of_the_documentation_work_in_their_order(command: Runner) -> None:
+    typed = re.findall(r"^oracle agents ([^#\n]+)", PAGE, re.MULTILINE)
+    assert len(typed) == 6
+    for line in typed:
+        command(*shlex.split(line))
+    agents_ = json.loads(command("list", "--json"))["agents"]
+    assert [v["model_name"] for v in agents_[0]["variants"]] == ["qwen3:4b", "llama3.2"]
+
+
+def test_the_documentation_names_every_kind_of_failure() -> None:
+    kinds = {f"answer_{refused.value}" for refused in Refusal}
+    assert set(re.findall(r"`(answer_\w+)`", PAGE)) == kinds
+    told = {kind for _, kind, _ in FAULTS.values() if not kind.startswith(("answer_", "http_"))}
+    assert all(f"`{kind}`" in PAGE for kind in told | {"abandoned", "connection_refused", "redirect"})
 
 
 def test_an_agent_without_a_model_cannot_be_set_on_the_command_line(command: Runner) -> None:

@@ -229,8 +229,12 @@ def configure(database: Database, slug: str, settings: Settings, *, variant: str
         if variant is not None and variant != NEW_VARIANT:
             chosen = _named(slug, variant, [row.id for row in variants])
         if variant == NEW_VARIANT or (chosen is None and "hourly_token_budget" in values):
+            # With the model of now, so that its log still says which it was when the agent's changes.
+            model = sa.select(ai_agents.c.model_name).where(ai_agents.c.id == agent_id).scalar_subquery()
             chosen = connection.execute(
-                agent_variants.insert().values(agent_id=agent_id).returning(agent_variants.c.id)
+                agent_variants.insert()
+                .values(agent_id=agent_id, model_name=model)
+                .returning(agent_variants.c.id)
             ).scalar_one()
         if chosen is None:
             _update(connection, ai_agents, agent_id, values)
