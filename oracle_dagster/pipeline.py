@@ -96,6 +96,8 @@ def open_cycle(database: Database, as_of: datetime, *, config_version: int | Non
     """Begin or repeat the cycle of ``as_of`` under the active configuration, or the one named.
 
     Logs the pipeline mode (R130). See :func:`oracle_dagster.storage.cycles.open_cycle`.
+
+    Implements: R130.
     """
     cycle = cycles.open_cycle(database, as_of, code_version=CODE_VERSION, config_version=config_version)
     _log.info(
@@ -198,6 +200,8 @@ def update_source_accuracy(database: Database, cycle: Cycle, *, run_id: str) -> 
     """Measure every source by the outcomes settled by the cycle's ``as_of``, and store it (R163-R168).
 
     If it cannot be stored, that is logged as an error and what was stored before stays in use (R166).
+
+    Implements: R166.
     """
     clock = _Clock()
     with clock.phase("source_accuracy"):

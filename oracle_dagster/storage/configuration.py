@@ -44,6 +44,7 @@ def active(database: Database) -> ConfigVersion:
         ConfigError: its values cannot be used, so no cycle can run.
         StorageError: the table cannot be read, or no version is active.
 
+    Implements: R128.
     """
     with database.begin() as connection:
         row = connection.execute(_select().where(risk_configs.c.active).limit(1)).first()
@@ -74,6 +75,8 @@ def probabilistic_flag(database: Database) -> bool:
     """The active version's choice of rules; false where it cannot be read (R132-R134).
 
     For showing the mode. A cycle uses :func:`active`, which fails where thresholds cannot be read.
+
+    Implements: R132.
     """
     try:
         return active(database).config.flags.probabilistic_scoring_enabled

@@ -111,6 +111,7 @@ def open_cycle(
         ConfigError: no such version, or its values cannot be used.
         StorageError: the database cannot be used.
 
+    Implements: R135.
     """
     as_of_us = microseconds(as_of)
     chosen = (

@@ -136,6 +136,7 @@ def decisions(
         trends: what they were made from.
         standing: what they were compared with.
 
+    Implements: R193.
     """
     rows = frame.rows
     probabilistic = cycle.config.pipeline_mode is PipelineMode.PROBABILISTIC
@@ -226,6 +227,7 @@ def write_decisions(
     Returns:
         Recommendations written.
 
+    Implements: R121, R125.
     """
     number_keys(bulk, "recommendations")
     bulk.stage(
@@ -294,7 +296,10 @@ def _excluded(names: str) -> str:
 
 
 def _write_citations(bulk: Bulk, cycle: Cycle, trends: TrendFrame, made: Sequence[Decision]) -> None:
-    """Replace the cited documents, weighted by their rank among all cited ids (R122-R124, G30)."""
+    """Replace the cited documents, weighted by their rank among all cited ids (R122-R124, G30).
+
+    Implements: R122.
+    """
     owners: list[str] = []
     cited: list[str] = []
     roles: list[str] = []

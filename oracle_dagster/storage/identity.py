@@ -20,5 +20,8 @@ def row_id(kind: str, *natural_key: object) -> str:
 
 
 def is_document_id(signal_id: str) -> bool:
-    """Whether an id is a document's, a UUID; ``macro:…``, ``competitor:…``, ``pattern:…`` are not (R61)."""
+    """Whether an id is a document's, a UUID; ``macro:…``, ``competitor:…``, ``pattern:…`` are not (R61).
+
+    Implements: R61, R124.
+    """
     return _UUID.fullmatch(signal_id) is not None

@@ -284,6 +284,8 @@ def market_contexts(rows: TrendRows, mode: PipelineMode) -> list[dict[str, Any]]
     """The JSON object ``market_context`` of every trend (R186); what is missing is null.
 
     ``probabilistic`` is there in that mode only.
+
+    Implements: R138, R186.
     """
     values = {f.name: getattr(rows, f.name).tolist() for f in fields(rows)}
     contexts: list[dict[str, Any]] = []
@@ -311,6 +313,7 @@ def write_trends(bulk: Bulk, cycle: Cycle, keys: Sequence[Key], frame: TrendFram
     Returns:
         Rows in the frame, and whether the history was written.
 
+    Implements: R56, R57, R58, R59.
     """
     rows = frame.rows
     number_keys(bulk, "trend_windows")
@@ -368,7 +371,10 @@ def _cycle_id(kind: str, cycle: Cycle, key: Key) -> str:
 
 
 def _write_evidence(bulk: Bulk, ids: Sequence[str], frame: TrendFrame) -> None:
-    """Replace the evidence of the trends that are current now, documents only (R60, R61)."""
+    """Replace the evidence of the trends that are current now, documents only (R60, R61).
+
+    Implements: R60.
+    """
     rows = frame.evidence.take(frame.evidence.is_document)
     roles = _ROLES.to_pylist()
     owner = rows.key.tolist()
@@ -556,6 +562,7 @@ def write_projections(bulk: Bulk, cycle: Cycle, keys: Sequence[Key], frame: Proj
     Returns:
         Rows in the frame.
 
+    Implements: R62.
     """
     rows = frame.rows
     number_keys(bulk, "trend_projections")

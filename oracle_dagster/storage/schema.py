@@ -5,6 +5,8 @@ marked with the time from which it no longer holds (``superseded_known_at``) and
 (``superseded_xid``). ``xid`` is the writing transaction, so that a cycle can be repeated with exactly the
 rows its first run could see. Result tables carry ``as_of`` (under the seed's name ``generated_at`` or
 ``computed_at``) and no run id; run ids and durations live in ``run_log`` only.
+
+Implements: R169.
 """
 
 from __future__ import annotations
