@@ -336,7 +336,7 @@ def project(
         macro_signed=macro_signed,
         macro_weight=macro_weight,
         macro_contribution_pct=np.where(
-            contributes, _PERCENT * effect / np.where(contributes, movement, 1.0), 0.0
+            contributes, _PERCENT * np.minimum(1.0, effect / np.where(contributes, movement, 1.0)), 0.0
         ),
         has_macro_events=exists,
         diverges_from_current=projected != direction,

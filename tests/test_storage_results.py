@@ -463,7 +463,7 @@ def test_the_momentum_of_r63_is_minus_a_tenth(database: Database, migrated_url: 
 # -------------------------------------------------------------------------------- recommendations
 
 
-def test_a_recommendation_its_evidence_and_evaluation_hold_what_r121_to_r126_list(
+def test_a_recommendation_its_evidence_and_evaluation_hold_what_r121_r122_r125_r126_list(
     database: Database, migrated_url: str
 ) -> None:
     with psycopg.connect(migrated_url) as connection:
