@@ -82,10 +82,9 @@ def evidence_mass(weight: Float, sentiment: Float, groups: Int, count: int) -> M
 
     """
     amount = weight * sentiment
-    bull, bear = amount > 0.0, amount < 0.0
     return Mass(
-        bull=group_sums(amount[bull], groups[bull], count),
-        bear=group_sums(-amount[bear], groups[bear], count),
+        bull=group_sums(np.maximum(amount, 0.0), groups, count),
+        bear=group_sums(np.maximum(-amount, 0.0), groups, count),
     )
 
 
@@ -127,10 +126,8 @@ def entropy(share: Float) -> Float:
 
     Implements: R143.
     """
-    inside = (share > 0.0) & (share < 1.0)
-    safe = np.where(inside, share, 0.5)
-    bits = (entr(safe) + entr(1.0 - safe)) / np.log(2.0)
-    return np.where(inside, np.minimum(1.0, bits), 0.0)
+    inside = np.clip(share, 0.0, 1.0)
+    return np.minimum(1.0, np.asarray(entr(inside) + entr(1.0 - inside)) / np.log(2.0))
 
 
 def compute_entropy(p_bull: float) -> float:
@@ -151,9 +148,9 @@ def compute_bayesian_posterior(signals: Sequence[WeightedSignal]) -> BayesianPos
 
     Implements: R144, R148.
     """
-    columns = np.array(
-        [(s.weight.combined, s.impact_score, s.sentiment_value) for s in signals], np.float64
-    ).reshape(len(signals), 3)
+    columns = np.array([(s.weight.combined, s.impact_score, s.sentiment_value) for s in signals]).reshape(
+        -1, 3
+    )
     columns = columns[np.isfinite(columns).all(axis=1)]
     if len(columns) == 0:
         return BayesianPosterior.PRIOR

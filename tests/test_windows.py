@@ -98,8 +98,8 @@ def test_r7_a_window_is_not_touched_by_what_only_a_longer_one_holds() -> None:
 def test_members_come_in_key_order_and_skip_the_future() -> None:
     """Rows of two entities, newest first; keys in any order, one of them without rows."""
     hour = 3_600_000_000
-    entity = np.array([0, 0, 0, 2, 2])
-    time_us = AS_OF_US - hour * np.array([-1, 1, 20, 13, 800])
+    entity = np.array([0, 0, 0, 0, 2, 2])
+    time_us = AS_OF_US - hour * np.array([-1, 0, 1, 20, 13, 800])
     keys = Keys(np.array([2, 0, 1, 0]), np.array([3, 0, 4, 1]))
     key, row = members(entity, time_us, 3, keys, AS_OF_US)
-    assert list(zip(key.tolist(), row.tolist(), strict=True)) == [(0, 3), (1, 1), (3, 1), (3, 2)]
+    assert list(zip(key.tolist(), row.tolist(), strict=True)) == [(0, 4), (1, 1), (1, 2), (3, 1), (3, 2), (3, 3)]
