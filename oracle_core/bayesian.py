@@ -127,7 +127,8 @@ def entropy(share: Float) -> Float:
     Implements: R143.
     """
     inside = np.clip(share, 0.0, 1.0)
-    return np.minimum(1.0, np.asarray(entr(inside) + entr(1.0 - inside)) / np.log(2.0))
+    bits: Float = (entr(inside) + entr(1.0 - inside)) / np.log(2.0)
+    return np.minimum(1.0, bits)
 
 
 def compute_entropy(p_bull: float) -> float:
