@@ -114,8 +114,8 @@ def test_a_model_can_be_tried_on_the_demo(result: Any, folder: Path) -> None:  #
     assert {request["model"] for request in model.requests} == {"tiny:1b"}
     assert found["score"] == result["score"]
     changed = [(old, new) for old, new in zip(result["rows"], found["rows"], strict=True) if old != new]
-    decided = {row["entity_id"] for row in result["rows"] if row["action"] in {"act", "defer"}}
-    assert decided <= {old["entity_id"] for old, _ in changed}
+    executable = {row["entity_id"] for row in result["rows"] if row["mode"] != "informational"}
+    assert executable <= {old["entity_id"] for old, _ in changed}
     for old, new in changed:
         assert new == {**old, "thesis": old["thesis"].replace(" shows a ", " exhibits a ")}
 
