@@ -162,8 +162,11 @@ def known_entities(bulk: Bulk, cycle: Cycle, among: Collection[str] | None = Non
             rows = bulk.arrow(candidates)
         else:
             rest = sorted(set(among) - found)
+            # Entity by entity up to the first row found; an EXISTS may be joined to all rows of the table.
             rows = bulk.arrow(
-                f"SELECT n.entity_id FROM unnest($1::text[]) AS n(entity_id) WHERE EXISTS ({names})", (rest,)
+                f"""SELECT n.entity_id FROM unnest($1::text[]) AS n(entity_id)
+                    CROSS JOIN LATERAL ({names} LIMIT 1) AS found""",
+                (rest,),
             )
         found.update(rows.column("entity_id").to_pylist())
     return sorted(found)
