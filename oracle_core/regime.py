@@ -24,6 +24,7 @@ __all__ = [
     "classify_from_indicators",
     "classify_regime",
     "compute_ema",
+    "direction_thresholds",
     "indicators",
     "no_regimes",
     "regimes",
@@ -82,24 +83,32 @@ def compute_ema(values: Sequence[float], period: int) -> float:
     return float(ema(listed.reshape(1, -1))[0]) if len(listed) > 0 else np.nan
 
 
+def direction_thresholds(config: RegimeConfig) -> Float:
+    """Distance from 1/2 (of a probability) at which a direction begins, by code of the regime.
+
+    Implements: R156.
+    """
+    threshold = np.full(len(REGIMES), config.default_threshold)
+    threshold[REGIMES[MarketRegime.PANIC]] = config.panic_threshold
+    threshold[REGIMES[MarketRegime.MEAN_REVERSION]] = config.mean_reversion_threshold
+    return threshold
+
+
 def classify(trend: Float, ratio: Float, config: RegimeConfig) -> Regimes:
     """Regime of each (trend indicator, volatility ratio); NaN ratio means unknown.
 
     panic where R < 0 and V_r > 1.5; trend_following where R is not 0 and V_r < 1.2; mean_reversion where R is
     0 and V_r < 1.0; uncertainty otherwise.
 
-    Implements: R156, R157, R158, R159, R162.
+    Implements: R157, R158, R159, R162.
     """
     regime = np.full(len(trend), REGIMES[MarketRegime.UNCERTAINTY], np.int64)
     regime[(trend == 0.0) & (ratio < config.mean_reversion_vol_ratio)] = REGIMES[MarketRegime.MEAN_REVERSION]
     regime[(trend != 0.0) & (ratio < config.trend_vol_ratio)] = REGIMES[MarketRegime.TREND_FOLLOWING]
     regime[(trend < 0.0) & (ratio > config.panic_vol_ratio)] = REGIMES[MarketRegime.PANIC]
-    threshold = np.full(len(REGIMES), config.default_threshold)
-    threshold[REGIMES[MarketRegime.PANIC]] = config.panic_threshold
-    threshold[REGIMES[MarketRegime.MEAN_REVERSION]] = config.mean_reversion_threshold
     penalty = np.full(len(REGIMES), config.default_contradiction_multiplier)
     penalty[REGIMES[MarketRegime.UNCERTAINTY]] = config.uncertainty_contradiction_multiplier
-    return Regimes(regime, trend, ratio, threshold[regime], penalty[regime])
+    return Regimes(regime, trend, ratio, direction_thresholds(config)[regime], penalty[regime])
 
 
 def classify_from_indicators(

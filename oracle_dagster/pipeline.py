@@ -29,7 +29,8 @@ from oracle_core.cycle import (
     project_trends,
     score_signals,
 )
-from oracle_core.enums import EvidenceRole, PipelineMode, TrendDirection
+from oracle_core.enums import EvidenceRole, MarketRegime, PipelineMode, TrendDirection
+from oracle_core.regime import direction_thresholds
 from oracle_dagster.rewriting import wordings
 from oracle_dagster.rewriting.theses import Rewriter
 from oracle_dagster.storage import cycles, decisions, inputs, results
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from oracle_core.config import OracleConfig
     from oracle_core.frames import DecisionFrame, ProjectionFrame, SignalFrame, TrendFrame
     from oracle_core.inputs import CycleInputs, Float, Int, Keys, StandingRows
     from oracle_dagster.storage.database import Bulk, Database
@@ -445,19 +447,19 @@ class _Run:
                 "entity_signals",
                 "macro_signals",
                 "competitive_signals",
-                "p_bull",
             )
+            posterior = _posterior(frame, config)
             versions = results.trend_versions(frame, config.pipeline_mode)
             directions = [_DIRECTIONS[code] for code in frame.rows.direction.tolist()]
             for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
                 first = {"direction": directions[at]}
                 rest = {name: values[at] for name, values in shown.items()}
-                about = {"mode": config.pipeline_mode.value, "history_written": history}
+                about = {"pipeline_mode": config.pipeline_mode.value, "history_written": history}
                 lists = {
                     "dominant_catalysts": frame.dominant_catalysts[at],
                     "top_evidence": tops[at],
                 }
-                told = {**first, **rest, **lists, **about}
+                told = {**first, **rest, **posterior[at], **lists, **about}
                 self._done("trend_windows", key, read, rows=1, version=version, shown=told)
             done.append(dataclasses.replace(each, trends=frame))
         return done
@@ -499,12 +501,14 @@ class _Run:
             frame, made, theses, written = self._write(each, work)
             shown = _listed(frame.rows, "allocation_pct", "max_loss_pct", "expected_value")
             confidence = trends.rows.confidence.tolist()
+            posterior = _posterior(trends, each.cycle.config)
             versions = decisions.decision_versions(frame, trends, made)
             tops = _top_evidence(trends)
             for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
                 decision = made[at]
                 first = {"action": decision.action, "mode": decision.mode, "confidence": confidence[at]}
                 rest = {
+                    "pipeline_mode": each.cycle.config.pipeline_mode.value,
                     "eligible": decision.eligible,
                     "risk": decision.risk,
                     "rejection_reasons": decision.rejection_reasons,
@@ -515,7 +519,7 @@ class _Run:
                 }
                 numbers = {name: values[at] for name, values in shown.items()}
                 rows = 0 if decision.duplicate else 1
-                told = {**first, **numbers, **rest}
+                told = {**first, **numbers, **posterior[at], **rest}
                 self._done("recommendations", key, read, rows=rows, version=version, shown=told)
             _log.debug("%d of %d recommendations were new", written, len(each.keys))
             done.append(each)
@@ -721,6 +725,7 @@ class _Run:
 
 
 _DIRECTIONS: Final = tuple(d.value for d in TrendDirection)
+_REGIMES: Final = tuple(r.value for r in MarketRegime)
 _ROLES: Final = tuple(r.value for r in EvidenceRole)
 _TABLE_KEYS: Final = {"recommendations": "time_horizon"}
 
@@ -752,6 +757,16 @@ def _plain(frame: F) -> F:
 def _listed(rows: object, *names: str) -> dict[str, list[Any]]:
     """Columns as lists, None for NaN."""
     return {name: pa.array(getattr(rows, name), from_pandas=True).to_pylist() for name in names}
+
+
+def _posterior(frame: TrendFrame, config: OracleConfig) -> list[dict[str, object]]:
+    """What the probabilistic mode says of each key; every value None in the other."""
+    shown: dict[str, list[Any]] = dict(_listed(frame.rows, "p_bull", "alpha", "beta", "entropy"))
+    codes = frame.rows.regime.tolist()
+    thresholds = direction_thresholds(config.regime).tolist()
+    shown["regime"] = [None if code < 0 else _REGIMES[code] for code in codes]
+    shown["direction_threshold"] = [None if code < 0 else thresholds[code] for code in codes]
+    return [{name: values[at] for name, values in shown.items()} for at in range(len(codes))]
 
 
 def _top_evidence(frame: TrendFrame) -> list[list[dict[str, object]]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from oracle_dagster import plots
 from oracle_dagster.as_of import format_as_of
 from oracle_dagster.assets.configuration import configuration_versions
 from oracle_dagster.input_versions import entity_input_versions, whole_input_versions
@@ -48,6 +49,8 @@ DATA_VERSION_TAG: Final = "dagster/data_version"
 REPORT_INPUTS_TAG: Final = "oracle/report_inputs"
 """On a batch run launched for new inputs: it first reports how far those of its entities have got."""
 NO_VERSION: Final = "INITIAL"  # the orchestrator's word for an asset that never reported one
+PLOTTED_KEYS: Final = 50
+"""Runs that tell of more keys carry no plots: each adds to the size of an event."""
 _TABLE_ROWS: Final = 10
 
 
@@ -57,7 +60,8 @@ _TABLE_ROWS: Final = 10
 def readable(values: Mapping[str, object]) -> dict[str, dg.MetadataValue[Any]]:
     """Metadata of plain and NumPy values; what has no value (None, NaN, infinity) is left out.
 
-    Lists of objects become tables of at most ten rows, ``thesis`` text with its layout, ``sql`` code.
+    Lists of objects become tables of at most ten rows, ``thesis`` and ``posterior`` text with its layout,
+    ``sql`` code.
     """
     shown: dict[str, dg.MetadataValue[Any]] = {}
     for name, value in values.items():
@@ -65,6 +69,30 @@ def readable(values: Mapping[str, object]) -> dict[str, dg.MetadataValue[Any]]:
         if entry is not None:
             shown[name] = entry
     return shown
+
+
+def posterior_plot(asset: str, numbers: Mapping[str, object], told: int) -> dict[str, object]:
+    """The plot of a trend's posterior, or why there is none; nothing for other assets and without one.
+
+    Args:
+        asset: whose materialisation it is for.
+        numbers: the metadata of the key, with ``p_bull``, ``alpha``, ``beta`` and ``direction_threshold``.
+        told: keys the run tells of.
+
+    """
+    match numbers:
+        case {
+            "alpha": float(alpha),
+            "beta": float(beta),
+            "p_bull": float(p_bull),
+            "direction_threshold": float(threshold),
+        } if asset == "trend_windows":
+            if told > PLOTTED_KEYS:
+                return {"posterior": f"not drawn in runs of more than {PLOTTED_KEYS} keys"}
+            drawn = plots.posterior(alpha=alpha, beta=beta, p_bull=p_bull, threshold=threshold)
+            return {"posterior": plots.as_markdown(drawn)}
+        case _:
+            return {}
 
 
 def _metadata_value(name: str, value: Any) -> dg.MetadataValue[Any] | None:  # noqa: ANN401, C901, PLR0911 - one per type
@@ -82,7 +110,7 @@ def _metadata_value(name: str, value: Any) -> dg.MetadataValue[Any] | None:  # n
         case datetime():
             return dg.MetadataValue.text(format_as_of(value))
         case str():
-            if name == "thesis":
+            if name in {"thesis", "posterior"}:
                 return dg.MetadataValue.md(value)
             return (
                 dg.MetadataValue.md(f"```sql\n{value}\n```")
@@ -262,10 +290,9 @@ def report_chain(
         common = input_tags({name: latest[name] for name in origin.whole}, position)
         common |= input_tags({name: settings[name] for name in origin.settings}, position)
         events = []
-        for key_report in report.keys[asset]:
+        told = [each for each in report.keys[asset] if (each.entity_id, each.window) not in unchanged]
+        for key_report in told:
             key = (key_report.entity_id, key_report.window)
-            if key in unchanged:
-                continue
             inputs = dict(common)
             for name in origin.by_partition:
                 version = written.get(name, {}).get(key, f"event {position}")
@@ -277,7 +304,9 @@ def report_chain(
                     data_version=key_report.data_version,
                     code_version=origin.code_version,
                     inputs=inputs,
-                    metadata=readable(key_report.metadata),
+                    metadata=readable(
+                        {**posterior_plot(asset, key_report.metadata, len(told)), **key_report.metadata}
+                    ),
                 )
             )
         report_partitions(context, events)
