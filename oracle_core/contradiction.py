@@ -13,7 +13,7 @@ import numpy as np
 
 from oracle_core.arrays import divide, group_codes, group_sums, runs
 from oracle_core.bayesian import entropy
-from oracle_core.inputs import Columns, Float, Int, Strings
+from oracle_core.inputs import Bool, Columns, Float, Int, Strings
 from oracle_core.records import CatalystEntry, ContradictionResult, DisagreementDetail, WeightedSignal
 from oracle_core.single import single_frame
 
@@ -22,13 +22,13 @@ from oracle_core.single import single_frame
 class Sides(Columns):
     """Participating signals, sorted by group; ``weight`` is the effective weight, above 0 (R18).
 
-    ``name`` indexes the table of ids, ``catalyst`` that of catalysts (-1 for none); ``positive`` is 1 or 0.
+    ``name`` indexes the table of ids, ``catalyst`` that of catalysts (-1 for none).
     """
 
     group: Int
     name: Int
     catalyst: Int
-    positive: Int
+    positive: Bool
     weight: Float
 
 
@@ -45,13 +45,13 @@ def participants(group: Int, name: Int, catalyst: Int, sentiment: Float, weight:
     Implements: R18.
 
     """
-    rows = Sides(group, name, catalyst, (sentiment > 0.0).astype(np.int64), weight)
+    rows = Sides(group, name, catalyst, sentiment > 0.0, weight)
     return rows.take((weight > 0.0) & (sentiment != 0.0))
 
 
 def side_weights(sides: Sides, groups: int) -> tuple[Float, Float]:
     """Effective weight of the positive and of the negative side of each group."""
-    above = sides.positive == 1
+    above = sides.positive
     return (
         group_sums(sides.weight[above], sides.group[above], groups),
         group_sums(sides.weight[~above], sides.group[~above], groups),
@@ -86,7 +86,7 @@ def disagreements(
     Implements: R19, R20, R21.
     """
     result: list[list[dict[str, Any]]] = [[] for _ in range(groups)]
-    _describe(result, sides, np.full(len(sides.group), -1, np.int64), names, catalysts)
+    _describe(result, sides, -np.ones_like(sides.group), names, catalysts)
     typed = np.flatnonzero(sides.catalyst >= 0)
     typed = typed[np.lexsort((sides.catalyst[typed], sides.group[typed]))]
     sorted_sides = sides.take(typed)
@@ -100,12 +100,12 @@ def _describe(
     """Append the detail of every run of (group, dimension) that has both sides."""
     first, offsets = runs(sides.group, dimension)
     part = group_codes(offsets)
-    positives = np.bincount(part, weights=sides.positive, minlength=len(first)).astype(np.int64)
+    positives = np.bincount(part, weights=sides.positive).astype(np.int64)
     split = (positives > 0) & (positives < np.diff(offsets))
     # Only runs with both sides are described; in a run the positive rows come first, each side in its order.
     rows = np.flatnonzero(split[part])
-    rows = rows[np.lexsort((-sides.positive[rows], part[rows]))]
-    above = sides.positive[rows] == 1
+    rows = rows[np.lexsort((~sides.positive[rows], part[rows]))]
+    above = sides.positive[rows]
     count = int(split.sum())
     run = np.cumsum(split)[part[rows]] - 1
     ratios = minority_share(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from oracle_core import cycle
+from oracle_core.config import OracleConfig
 from oracle_core.contradiction import (
     catalyst_entries,
     detect_contradictions,
     disagreement_entropy,
     minority_share,
 )
-from oracle_core.enums import SignalLayer
+from oracle_core.enums import SignalLayer, Window
 from oracle_core.records import WeightedSignal
-from tests.strategies import NAN, signal
+from tests.strategies import AS_OF_US, NAN, Document, World, signal
 
 
 def sides(positive: list[float], negative: list[float]) -> list[WeightedSignal]:
@@ -68,6 +70,7 @@ def test_r18_a_weak_sentiment_counts_with_its_whole_effective_weight() -> None:
 
 def test_r19_a_detail_needs_both_sides_and_lists_documents_and_weights() -> None:
     assert detect_contradictions(sides([1.0, 1.0, 1.0], [])).disagreements == ()
+    assert detect_contradictions(sides([], [1.0, 1.0])).disagreements == ()
     [detail] = detect_contradictions(sides([0.4, 0.2], [0.3])).disagreements
     assert detail.dimension == "sentiment"
     assert detail.positive_document_ids == ("p0", "p1")
@@ -167,3 +170,25 @@ def test_c7_minority_shares_behind_the_thresholds(threshold: float, share: float
 def test_r148_signals_that_are_no_numbers_are_left_out(fault: dict[str, float]) -> None:
     found = detect_contradictions([*sides([0.4], [0.6]), signal("bad", **fault)])
     assert found.score == pytest.approx(0.4)
+
+
+def test_the_disagreements_of_neighbouring_keys_do_not_run_into_each_other() -> None:
+    """Entity a agrees with itself and so does c; b does not."""
+    world = World(
+        documents=(
+            Document("a1", "a", catalyst="legal"),
+            Document("b1", "b", catalyst="legal", sentiment=-1.0),
+            Document("b2", "b", catalyst="legal", age_hours=2.0),
+            Document("c1", "c", catalyst="legal"),
+        )
+    )
+    config = OracleConfig()
+    signals = cycle.score_signals(world.inputs(), world.keys((Window.SEVEN_DAYS,)), AS_OF_US, config)
+    found = cycle.assemble_trends(signals, world.inputs(), AS_OF_US, config).disagreements
+    assert [len(details) for details in found] == [0, 2, 0]
+    sentiment, legal = found[1]
+    assert sentiment["dimension"] == "sentiment"
+    assert sentiment["positive"]["document_ids"] == ["b2"]
+    assert sentiment["negative"]["document_ids"] == ["b1"]
+    assert legal["dimension"] == "catalyst:legal"
+    assert legal["positive"]["weights"] == sentiment["positive"]["weights"]

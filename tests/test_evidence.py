@@ -49,6 +49,12 @@ def test_r26_more_of_anything_ranks_higher(field: str) -> None:
     assert found[0] == ["b", "a"]
 
 
+def test_r26_a_set_of_light_signals_is_ranked_like_one_of_heavy_ones() -> None:
+    [light], _ = rank_evidence_detailed([signal("a", 0.01)])
+    assert light.weight_component == 0.4
+    assert rank_evidence([]) == ([], [])
+
+
 def test_r27_at_most_ten_per_side() -> None:
     many = [signal(f"p{n:02d}", impact=(n + 1) / 14) for n in range(14)]
     few = [signal(f"n{n}", sentiment=-1.0) for n in range(3)]
