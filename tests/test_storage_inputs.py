@@ -206,6 +206,43 @@ def test_a_transaction_that_commits_late_is_not_seen_by_a_repeat_but_by_another_
     assert read_ids(database, "E", cycle=later) == sorted([document_id("settled"), document_id("open")])
 
 
+def test_every_kind_of_input_written_late_is_left_out_of_a_repeat(
+    database: Database, migrated_url: str
+) -> None:
+    def write(connection: psycopg.Connection[object], entity: str) -> None:
+        insert_bars(connection, entity, [100.0])
+        insert_event(connection, entity)
+        insert_exposure(connection, entity, {"geo": {"us": 0.5}})
+        insert_edge(connection, entity, f"{entity}'")
+
+    def counts() -> list[int]:
+        found = read(database, "E", "late")
+        return [len(x) for x in (found.bars.day, found.events.event, found.exposures.item, found.edges.rho)]
+
+    with psycopg.connect(migrated_url) as connection:
+        write(connection, "E")
+    assert counts() == [1, 1, 1, 1]
+    with psycopg.connect(migrated_url) as connection:
+        write(connection, "late")
+    assert counts() == [1, 1, 1, 1]
+    cycle = pipeline.open_cycle(database, AS_OF)
+    assert pipeline.known_entities(database, cycle) == ["E", "E'"]
+
+
+def test_a_version_that_withdraws_an_input_is_no_input(database: Database, migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
+        insert_bars(connection, "E", [100.0])
+        insert_event(connection, "ev")
+        insert_exposure(connection, "E", {"geo": {"us": 0.5}})
+        insert_edge(connection, "E", "F")
+        for table in ("market_bars", "macro_events", "exposure_profiles", "competitive_edges"):
+            connection.execute(f"UPDATE {table} SET retracted = true")
+    found = read(database, "E")
+    rows_left = [found.bars.day, found.events.event, found.exposures.item, found.edges.rho]
+    assert [len(column) for column in rows_left] == [0, 0, 0, 0]
+    assert pipeline.known_entities(database, pipeline.open_cycle(database, AS_OF)) == []
+
+
 def test_a_revision_written_after_the_first_run_does_not_hide_the_version_it_read(
     database: Database, migrated_url: str
 ) -> None:

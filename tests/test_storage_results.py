@@ -395,6 +395,16 @@ def test_values_outside_their_range_are_refused_by_the_tables(database: Database
     assert e.value.sqlstate == "23514"
 
 
+def test_a_negative_zero_is_made_plain_before_anything_is_stored_or_handed_on() -> None:
+    """PostgreSQL's JSON numbers have none, so a stored frame could not come back bit for bit."""
+    frame, _ = trend_of([], [])
+    frame.rows.average[0] = -0.0
+    plain = pipeline._plain(frame)
+    assert np.signbit(frame.rows.average).tolist() == [True]
+    assert np.signbit(plain.rows.average).tolist() == [False]
+    assert plain.rows.evidence_count.dtype == np.int64
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nan_and_infinity_never_become_json_c36(value: float) -> None:
     with pytest.raises(ValueError, match="JSON"):
