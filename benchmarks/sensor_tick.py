@@ -35,7 +35,8 @@ _INSERT = """
         INSERT INTO documents (id, source_id, published_at)
         SELECT id, 'source-' || n %% 2000, at FROM numbered),
     i AS (
-        INSERT INTO document_intelligence (document_id, known_at, source_id, published_at, extraction_confidence)
+        INSERT INTO document_intelligence
+            (document_id, known_at, source_id, published_at, extraction_confidence)
         SELECT id, at, 'source-' || n %% 2000, at, 0.9 FROM numbered)
     INSERT INTO document_impact_records (document_id, entity_id, published_at, sentiment, impact_score)
     SELECT id, 'entity-' || n %% %(entities)s, at, 1, 0.5 FROM numbered"""

@@ -38,7 +38,8 @@ _STATE = """
     CREATE TABLE sensor_state (cursor text, ticks integer NOT NULL);
     INSERT INTO sensor_state VALUES (NULL, 0);
     CREATE TABLE launched (batch_id uuid PRIMARY KEY, run_key text UNIQUE);
-    ALTER TABLE document_intelligence ADD COLUMN arrival bigserial, ADD COLUMN created timestamptz DEFAULT now()"""
+    ALTER TABLE document_intelligence ADD COLUMN arrival bigserial;
+    ALTER TABLE document_intelligence ADD COLUMN created timestamptz DEFAULT now()"""
 
 
 def look(database: Database, reader: str, cursor: str | None) -> tuple[str, list[tuple[str, str]]]:
@@ -151,8 +152,9 @@ class Scenario:
                 self._insert(connection, names)
             begun.wait()
             if slowest:
-                others = f"SELECT count(*) > 0 FROM document_impact_records WHERE entity_id LIKE '{names[0].split('-')[0]}-%%'"
-                wait_for("another writer commits", lambda: self._one(others))
+                mine = names[0].removesuffix("0-0")  # the round
+                seen = f"SELECT count(*) > 0 FROM document_impact_records WHERE entity_id LIKE '{mine}%'"
+                wait_for("another writer commits", lambda: self._one(seen))
                 self.wait_ticks(self.ticks() + 3)
                 connection.commit()
                 return

@@ -41,7 +41,7 @@ def test_fifty_times_in_a_row(database_url: str) -> None:
 def test_the_scenario_fails_with_a_cursor_over_what_is_taken_before_the_commit(
     database_url: str, reader: str
 ) -> None:
-    """``id > cursor`` and ``created_at > cursor`` lose the writer that took its number first and ended last."""
+    """``id > cursor`` and ``created_at > cursor`` lose whoever took its number first and ended last."""
     with scenario(prepared(database_url), reader) as made:
         made.round(0, kill=False)
         with pytest.raises(AssertionError, match=r"missed \d+ of 40: \['0-0-0', '0-0-1'"):

@@ -105,7 +105,9 @@ def test_what_becomes_known_later_is_acted_on_then() -> None:
     assert kept.due(soon) == {(SPREADS, "a")}
     after = news.handled(kept, at(300, 70), news.put_off(kept, []))
     assert set(after.later) == {"event:e:1"}
-    assert news.run_key(kept, after, "news") != news.run_key(cursor, kept, "news"), "no transaction in between"
+    assert news.run_key(kept, after, "news") != news.run_key(cursor, kept, "news"), (
+        "no transaction in between"
+    )
 
 
 def test_of_one_name_a_bounded_number_of_later_moments_is_kept_the_last_among_them() -> None:
@@ -206,7 +208,9 @@ def test_no_cursor_is_the_beginning(text: str | None) -> None:
     assert Cursor.parse(text) == Cursor()
 
 
-@pytest.mark.parametrize("text", ["7", "{}", '{"xid": "x", "seen": 1}', '{"xid": 1, "seen": 1, "x": 1}', "nonsense"])
+@pytest.mark.parametrize(
+    "text", ["7", "{}", '{"xid": "x", "seen": 1}', '{"xid": 1, "seen": 1, "x": 1}', "nonsense"]
+)
 def test_a_damaged_cursor_is_refused_with_the_remedy(text: str) -> None:
     with pytest.raises(CursorError, match="Set it to the empty text"):
         Cursor.parse(text)

@@ -128,7 +128,13 @@ def test_a_late_run_equals_a_punctual_one(chain: Chain) -> None:
     assert execute(chain, due(chain.instance, "daily_cycle")).success
     with chain.database.begin() as connection:
         punctual = connection.exec_driver_sql(query).all()
-        for table in ("recommendation_evidence", "risk_evaluations", "recommendations", "cycle_keys", "cycles"):
+        for table in (
+            "recommendation_evidence",
+            "risk_evaluations",
+            "recommendations",
+            "cycle_keys",
+            "cycles",
+        ):
             connection.exec_driver_sql(f"DELETE FROM {table}")
     later = Document("late", (Impact("A"),), published=ago(hours=1), known=SCHEDULED + timedelta(seconds=1))
     write(chain, [later])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -51,7 +52,7 @@ def template_url(embedded_home: Path) -> Iterator[str]:
         migrate.upgrade(database)
         with psycopg.connect(url) as connection:
             insert_documents(connection, [document(f"first-{name}", name) for name in PATH])
-            for a, b in zip(PATH, PATH[1:], strict=False):
+            for a, b in itertools.pairwise(PATH):
                 insert_edge(connection, a, b)
         database.close()
         yield url
@@ -76,7 +77,9 @@ class World:
         with psycopg.connect(self.url, autocommit=True) as connection:
             (mark,) = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or ()
             below = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s"
-            wait_for("older transactions end", lambda: connection.execute(below, (mark,)).fetchone() == (True,))
+            wait_for(
+                "older transactions end", lambda: connection.execute(below, (mark,)).fetchone() == (True,)
+            )
 
     def look(self, *, settled: bool = True) -> tick.Tick:
         """The next tick."""
@@ -95,10 +98,10 @@ class World:
     def configure(self, **changes: Any) -> int:  # noqa: ANN401 - settings by section
         """Activate a changed configuration, without a look."""
         config = configuration.active(self.database).config
-        sections = {
-            name: getattr(config, name).model_copy(update=values) for name, values in changes.items()
-        }
-        return configuration.activate(self.database, config.model_copy(update=sections), "test", "test").version
+        sections = {name: getattr(config, name).model_copy(update=values) for name, values in changes.items()}
+        return configuration.activate(
+            self.database, config.model_copy(update=sections), "test", "test"
+        ).version
 
 
 @pytest.fixture
@@ -111,9 +114,7 @@ def world(template_url: str, embedded_home: Path) -> Iterator[World]:
 
 def document(name: str, *entities: str, **values: Any) -> Document:  # noqa: ANN401 - fields of a document
     """A document of long ago that names entities."""
-    return Document(
-        name, **{"impacts": tuple(map(Impact, entities)), "published": LONG_AGO, **values}
-    )
+    return Document(name, **{"impacts": tuple(map(Impact, entities)), "published": LONG_AGO, **values})
 
 
 # ---------------------------------------------------------------------------------------- what is noticed
@@ -148,7 +149,8 @@ def test_a_document_written_in_three_transactions_is_not_missed(world: World) ->
             connection.execute(statement, {"id": identity, "at": LONG_AGO})
             assert world.refreshed() == set()
         connection.execute(
-            """INSERT INTO document_impact_records (document_id, entity_id, published_at, sentiment, impact_score)
+            """INSERT INTO document_impact_records
+                   (document_id, entity_id, published_at, sentiment, impact_score)
                VALUES (%s, 'E', %s, 1, 0.5)""",
             (identity, LONG_AGO),
         )
@@ -241,7 +243,8 @@ def test_an_event_refreshes_whoever_is_exposed_to_it(world: World) -> None:
     assert world.refreshed() == {"E"}
     with world.write() as connection:  # a revision that concerns others refreshes those of both versions
         connection.execute(
-            "UPDATE macro_events SET superseded_known_at = %s, superseded_xid = pg_current_xact_id() WHERE id = %s",
+            """UPDATE macro_events SET superseded_known_at = %s, superseded_xid = pg_current_xact_id()
+               WHERE id = %s""",
             (LONG_AGO, document_id("strike")),
         )
         connection.execute(
@@ -319,7 +322,9 @@ def test_what_a_cycle_has_computed_already_is_left_out(world: World) -> None:
     with world.write() as connection:
         insert_documents(connection, [document("more", "E")])
     world.cursor = None
-    assert world.refreshed() == {"A", "B", "C", "D", "E"}, "from the beginning, all of it is one piece of news"
+    assert world.refreshed() == {"A", "B", "C", "D", "E"}, (
+        "from the beginning, all of it is one piece of news"
+    )
 
 
 def test_a_database_restored_from_a_copy_is_noticed(world: World) -> None:
@@ -507,7 +512,7 @@ def test_a_quiet_tick_says_why_it_launches_nothing_and_keeps_its_cursor(
 
 
 def test_the_orchestrator_accepts_the_tick_and_resolves_its_runs(world: World, tmp_path: Path) -> None:
-    """Through the same door as the daemon: the definitions, the partitions and the job's configuration fit."""
+    """Through the same door as the daemon: definitions, partitions and the job's configuration fit."""
     from dagster._core.definitions.sensor_definition import SensorEvaluationContext
 
     with world.write() as connection:
@@ -547,7 +552,7 @@ def test_automation_is_on_unless_it_is_switched_off(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 def test_a_wrong_waiting_time_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("ORACLE_SENSOR_QUIET_SECONDS", text)
-    with pytest.raises(AutomationError, match="ORACLE_SENSOR_QUIET_SECONDS is .* number of seconds"):
+    with pytest.raises(AutomationError, match=r"ORACLE_SENSOR_QUIET_SECONDS is .* number of seconds"):
         build_sensor()
 
 
@@ -574,5 +579,3 @@ def test_the_waiting_times_come_from_the_environment(
     acted = build_sensor()(context)
     assert isinstance(acted, dg.SensorResult)
     assert len(acted.run_requests or ()) == 1
-
-
