@@ -92,7 +92,7 @@ class EntityLayer:
         wanted = entity * _WINDOWS + window
         place = np.minimum(np.searchsorted(own[order], wanted), max(len(own) - 1, 0))
         if len(own) == 0:
-            return np.full(len(wanted), -1, np.int64)
+            return np.full(len(wanted), -1)
         found = order[place]
         return np.where(own[found] == wanted, found, -1)
 
@@ -227,13 +227,13 @@ def competitor_signals(
         key=key,
         name=place,
         published_us=newest[place],
-        catalyst=np.full(len(key), -1, np.int64),
+        catalyst=np.full(len(key), -1),
         sentiment=np.sign(transfer),
         impact=np.minimum(1.0, np.abs(transfer)),
         extraction_confidence=group_means(rows.extraction_confidence, offsets)[place],
         recency=group_max(rows.recency, offsets)[place],
         credibility=group_means(rows.credibility, offsets)[place],
-        layer=np.full(len(key), _LAYERS[SignalLayer.COMPETITOR], np.int64),
+        layer=np.full(len(key), _LAYERS[SignalLayer.COMPETITOR]),
         layer_weight=np.full(len(key), config.competitive.competitive_layer_weight),
     )
     named = zip(layer.keys.entity[used].tolist(), layer.keys.window[used].tolist(), strict=True)
@@ -340,14 +340,14 @@ def pattern_signals(
     signals = SyntheticSignals(
         key=key,
         name=np.arange(count),
-        published_us=np.full(count, as_of_us, np.int64),
+        published_us=np.full(count, as_of_us),
         catalyst=known.catalyst[pattern],
         sentiment=trigger * np.sign(lean),
         impact=np.abs(lean) / days,
         extraction_confidence=np.full(count, config.pattern_confidence),
         recency=np.ones(count),
         credibility=np.full(count, config.pattern_credibility),
-        layer=np.full(count, _LAYERS[SignalLayer.PATTERN], np.int64),
+        layer=np.full(count, _LAYERS[SignalLayer.PATTERN]),
         layer_weight=np.full(count, config.competitive_layer_weight),
     )
     named = zip(

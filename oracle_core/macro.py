@@ -177,13 +177,13 @@ def macro_signals(
         key=key,
         name=inputs.events.event[row],
         published_us=occurred,
-        catalyst=np.full(len(key), -1, np.int64),
+        catalyst=np.full(len(key), -1),
         sentiment=inputs.events.sign[row].astype(np.float64),
         impact=impacts.impact[pair],
         extraction_confidence=one,
         recency=np.exp2(-age_days / half_lives_days(inputs.events.duration[row], config.macro)),
         credibility=one,
-        layer=np.full(len(key), codes(SignalLayer)[SignalLayer.MACRO], np.int64),
+        layer=np.full(len(key), codes(SignalLayer)[SignalLayer.MACRO]),
         layer_weight=np.full(len(key), config.macro.macro_layer_weight),
     )
 

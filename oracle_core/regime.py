@@ -67,8 +67,8 @@ def ema(table: Float) -> Float:
     """
     alpha = 2.0 / (table.shape[1] + 1.0)
     average = table[:, 0].copy()
-    for column in range(1, table.shape[1]):
-        average += alpha * (table[:, column] - average)
+    for column in table.T[1:]:
+        average += alpha * (column - average)
     return average
 
 
@@ -80,7 +80,7 @@ def compute_ema(values: Sequence[float], period: int) -> float:
     """
     listed = np.array(values, np.float64)
     listed = listed[np.isfinite(listed)][-period:]
-    return float(ema(listed.reshape(1, -1))[0]) if len(listed) > 0 else np.nan
+    return float(ema(listed[np.newaxis])[0]) if len(listed) > 0 else np.nan
 
 
 def direction_thresholds(config: RegimeConfig) -> Float:
@@ -102,7 +102,7 @@ def classify(trend: Float, ratio: Float, config: RegimeConfig) -> Regimes:
 
     Implements: R157, R158, R159, R162.
     """
-    regime = np.full(len(trend), REGIMES[MarketRegime.UNCERTAINTY], np.int64)
+    regime = np.full(len(trend), REGIMES[MarketRegime.UNCERTAINTY])
     regime[(trend == 0.0) & (ratio < config.mean_reversion_vol_ratio)] = REGIMES[MarketRegime.MEAN_REVERSION]
     regime[(trend != 0.0) & (ratio < config.trend_vol_ratio)] = REGIMES[MarketRegime.TREND_FOLLOWING]
     regime[(trend < 0.0) & (ratio > config.panic_vol_ratio)] = REGIMES[MarketRegime.PANIC]
@@ -142,8 +142,9 @@ def indicators(closes: Float, daily_returns: Float, config: RegimeConfig) -> tup
     trend = np.where(np.abs(gap) <= config.flat_tolerance, 0.0, np.sign(gap))
     short = row_sigma(daily_returns[:, -config.vol_short_period :])
     long = known_sigma(daily_returns)
-    known = np.isfinite(trend) & (short > 0.0) & (long > 0.0)
-    return np.where(known, trend, 0.0), np.where(known, short / np.where(known, long, 1.0), np.nan)
+    # The long window holds the short one, so it has a sigma where that has.
+    known = np.isfinite(trend) & (short > 0.0)
+    return np.where(known, trend, 0.0), short / np.where(known, long, np.nan)
 
 
 def regimes(bars: BarRows, entities: int, config: RegimeConfig) -> Regimes:
@@ -156,7 +157,7 @@ def regimes(bars: BarRows, entities: int, config: RegimeConfig) -> Regimes:
 def no_regimes(bars: BarRows, entities: int, config: RegimeConfig) -> Regimes:  # noqa: ARG001
     """The heuristic mode knows no regimes: code -1 and NaN."""
     unused = np.full(entities, np.nan)
-    return Regimes(np.full(entities, -1, np.int64), unused, unused, unused, unused)
+    return Regimes(np.full(entities, -1), unused, unused, unused, unused)
 
 
 def classify_regime(
@@ -176,11 +177,11 @@ def classify_regime(
 
 def _right_aligned(values: Sequence[float | None], width: int) -> Float:
     """One row of the last ``width`` values that are numbers, NaN on the left where there are fewer."""
-    listed = np.array([np.nan if value is None else value for value in values], np.float64)
+    listed = np.array(values, np.float64)
     listed = listed[np.isfinite(listed)][-width:]
-    row = np.full((1, width), np.nan)
-    row[0, width - len(listed) :] = listed
-    return row
+    row = np.full(width, np.nan)
+    row[width - len(listed) :] = listed
+    return row[np.newaxis]
 
 
 def _single(found: Regimes) -> RegimeClassification:

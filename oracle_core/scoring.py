@@ -432,7 +432,7 @@ def _entity_rows(
     scored = SignalRows(
         key=key,
         signal=rows.document,
-        layer=np.full(len(key), codes(SignalLayer)[SignalLayer.ENTITY], np.int64),
+        layer=np.full(len(key), codes(SignalLayer)[SignalLayer.ENTITY]),
         source=rows.source,
         source_type=rows.source_type,
         catalyst=rows.catalyst,

@@ -42,7 +42,7 @@ def single_frame(signals: Sequence[WeightedSignal]) -> SignalFrame:
         signal=signal,
         layer=np.array([_LAYERS[s.layer] for s in signals], np.int64),
         source=source,
-        source_type=np.full(count, -1, np.int64),
+        source_type=np.full(count, -1),
         catalyst=catalyst,
         published_us=np.array([microseconds(s.published_at) for s in signals], np.int64),
         sentiment=_floats([s.sentiment_value for s in signals]),
@@ -81,7 +81,7 @@ def single_frame(signals: Sequence[WeightedSignal]) -> SignalFrame:
 def _optional_codes(values: Sequence[str | None]) -> tuple[Strings, Int]:
     """Table and codes of strings, -1 for None."""
     table, found = string_codes([value for value in values if value is not None])
-    result = np.full(len(values), -1, np.int64)
+    result = np.full(len(values), -1)
     result[[value is not None for value in values]] = found
     return table, result
 

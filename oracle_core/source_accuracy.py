@@ -93,14 +93,14 @@ def updated_accuracy(
     Implements: R164.
 
     """
-    signs = {Sentiment.POSITIVE: 1.0, Sentiment.NEGATIVE: -1.0}
-    said = np.array([signs.get(Sentiment(direction), 0.0) for direction, _ in realized_outcomes], np.float64)
-    result = outcome(said, np.array([moved for _, moved in realized_outcomes], np.float64))
+    directions = [Sentiment(direction) for direction, _ in realized_outcomes]
+    said = np.array([(d is Sentiment.POSITIVE) - (d is Sentiment.NEGATIVE) for d in directions])
+    result = outcome(said, np.array([moved for _, moved in realized_outcomes]))
     right, counted = int(np.sum(result > 0.0)), int(np.sum(result != 0.0))
     if counted == 0:
         return current
     usable = np.isfinite(current.accuracy_ratio)
     samples = current.sample_count if usable else 0
-    ratio = min(1.0, max(0.0, current.accuracy_ratio)) if usable else 0.0
+    before = min(1.0, max(0.0, current.accuracy_ratio)) * samples if usable else 0.0
     total = samples + counted
-    return SourceAccuracy(current.source_id, (ratio * samples + right) / total, total, now)
+    return SourceAccuracy(current.source_id, (before + right) / total, total, now)

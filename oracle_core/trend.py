@@ -582,7 +582,7 @@ def _regimes(one: RegimeClassification | None) -> Regimes:
     """One row; None for the mode without regimes."""
     if one is None:
         missing = np.full(1, np.nan)
-        return Regimes(np.full(1, -1, np.int64), missing, missing, missing, missing)
+        return Regimes(np.full(1, -1), missing, missing, missing, missing)
     return Regimes(
         regime=np.array([list(MarketRegime).index(one.regime)]),
         trend_indicator=np.array([one.trend_indicator]),

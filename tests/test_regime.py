@@ -62,6 +62,14 @@ def test_r152_a_gap_within_half_a_percent_is_flat() -> None:
     assert classified(flat, RegimeConfig(flat_tolerance=0.0)).trend_indicator != 0.0
 
 
+def test_r152_the_flat_band_includes_its_edge() -> None:
+    """Averages 3 and 2, a gap of exactly one half."""
+    config = RegimeConfig(ema_short_period=1, ema_long_period=3, vol_short_period=2, vol_long_period=3)
+    edge, inside = (config.model_copy(update={"flat_tolerance": value}) for value in (0.5, 0.499))
+    assert classify_regime([1.0, 1.0, 3.0], [0.1, 0.2, 0.4], edge).trend_indicator == 0.0
+    assert classify_regime([1.0, 1.0, 3.0], [0.1, 0.2, 0.4], inside).trend_indicator == 1.0
+
+
 def test_r153_volatility_ratio_is_a_ratio_of_population_sigmas() -> None:
     """Sample sigmas would give 1.61408."""
     found = classified(closes_of(CALM_THEN_WILD))
@@ -134,7 +142,7 @@ def test_r160_gaps_are_dropped() -> None:
 
 
 def test_r161_exponential_average_seeded_with_the_first_of_the_last_values() -> None:
-    assert compute_ema([1.0, 2.0, 3.0], 3) == 2.25
+    assert compute_ema([1, 2, 3], 3) == 2.25
     assert compute_ema([9.0, 9.0, 1.0, 2.0, 3.0], 3) == 2.25
     assert compute_ema([1.0, NAN, 2.0, 3.0], 3) == 2.25
     assert compute_ema([5.0], 20) == 5.0

@@ -49,7 +49,13 @@ def test_r163_settings() -> None:
 
 def test_r164_update_from_realised_outcomes() -> None:
     """7 of 10 and 3 of 4 make 10 of 14."""
-    outcomes = [("positive", 0.02), ("negative", -0.01), ("positive", 0.10), ("negative", 0.03)]
+    outcomes = [
+        ("positive", 0.02),
+        ("negative", -0.01),
+        ("negative", -0.10),
+        ("positive", -0.03),
+        ("neutral", 0.1),
+    ]
     found = updated_accuracy(accuracy(0.7, 10), outcomes, NOW)
     assert found.accuracy_ratio == pytest.approx(0.714286, abs=1e-6)
     assert (found.sample_count, found.source_id, found.last_updated) == (14, "s", NOW)
