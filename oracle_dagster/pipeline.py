@@ -503,7 +503,7 @@ class _Run:
             confidence = trends.rows.confidence.tolist()
             posterior = _posterior(trends, each.cycle.config)
             versions = decisions.decision_versions(frame, trends, made)
-            tops = _top_evidence(trends)
+            tops = _top_cited(trends)
             for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
                 decision = made[at]
                 first = {"action": decision.action, "mode": decision.mode, "confidence": confidence[at]}
@@ -779,6 +779,19 @@ def _top_evidence(frame: TrendFrame) -> list[list[dict[str, object]]]:
     ):
         tops[key].append({"side": _ROLES[role], "id": name, "rank_score": score})
     return tops
+
+
+def _top_cited(frame: TrendFrame) -> list[list[dict[str, object]]]:
+    """The same without scores: the lists of a stored trend have none, and a stage run alone shows no less."""
+    sides = zip(frame.supporting, frame.opposing, strict=True)
+    return [
+        [
+            {"side": role, "id": name, "rank": rank}
+            for role, names in zip(_ROLES, both, strict=True)
+            for rank, name in enumerate(names[:_SHOWN], start=1)
+        ]
+        for both in sides
+    ]
 
 
 def _sql(stage: str, key: Key) -> str:
