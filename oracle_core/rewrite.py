@@ -35,6 +35,7 @@ class RewriteLimits:
     version it was decided under.
     """
 
+    characters: int = 16_000
     words_below: int = 150
     longest_word: int = 40
     answer_tokens: int = 512
@@ -140,21 +141,18 @@ def estimated_tokens(text: str) -> int:
 
 _WORD: Final = re.compile(r"[^\W_]+")
 
-
-def _listed(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # Words that carry no fact: they may begin a sentence, and a ticker spelled like one counts only if spelled
 # exactly like it.
-_FUNCTION_WORDS: Final = _listed("""
+_FUNCTION_WORDS: Final = frozenset(  # as text, because a list of them would take a page
+    """
     a across additionally all also although among an and are as at available based because being both but by
     consequently current currently despite due during each even for from further furthermore given has have
     hence however if in is it its key looking main may meanwhile moreover most nevertheless nonetheless of on
     or our out over overall primary several since so some still such taken than that the their there therefore
     these they this those though through thus to together under until up upon was we were what when where
     which while with within yet
-    """)
+    """.split()  # noqa: SIM905
+)
 
 
 class KnownLabels:
@@ -228,15 +226,16 @@ def refusal(
     return reason or _names(text, source, known) or _decision(text, source)
 
 
+_BLANK: Final = " "
+
+
 class _Source:
     """The input of an answer, in the forms the checks compare with."""
 
     def __init__(self, facts: RewriteFacts) -> None:
         self.facts = facts
-        texts = [facts.action.value, facts.action.value.upper(), facts.mode.value]
-        for value in facts.shown().values():
-            texts.extend(value if isinstance(value, list) else [str(value)])
-        self.text = "\n".join(texts)
+        texts = [value for value in facts.shown().values() if isinstance(value, str)]
+        self.text = "\n".join((*texts, *facts.labels()))
         self.words = set(_WORD.findall(self.text))
         self.folded = {word.casefold() for word in self.words}
         self.own_thesis = _without_labels(facts.thesis, facts.labels())
@@ -246,7 +245,7 @@ def _without_labels(text: str, labels: Iterable[str]) -> str:
     """Text without the labels in it; one without any letter stays, as it could be any number."""
     for label in sorted(labels, key=len, reverse=True):
         if re.search(r"[^\W\d_]", label):
-            text = re.sub(rf"(?<!\w){re.escape(label)}(?!\w)", " ", text, flags=re.IGNORECASE)
+            text = re.sub(rf"(?<!\w){re.escape(label)}(?!\w)", _BLANK, text, flags=re.IGNORECASE)
     return text
 
 
@@ -266,7 +265,7 @@ _QUOTES: Final = "\u2018\u2019\u201c\u201d"
 _TYPOGRAPHIC: Final = frozenset("–—…−" + _QUOTES)
 _PLAIN: Final = frozenset(chr(code) for code in range(0x20, 0x7F)) | _TYPOGRAPHIC
 _LINE_BREAKS: Final = frozenset("\r\n")
-_WORD_BREAKS: Final = re.compile(r"[\s–—/]+")
+_SPACED_WORD: Final = re.compile(r"[^\s–—/]+")
 _AROUND_WORDS: Final = ".,;:!?()\"'" + _QUOTES
 
 
@@ -284,15 +283,15 @@ def _form(answer: str, text: str, source: _Source, limits: RewriteLimits) -> Ref
     if _URL.search(text) or any(found not in source.text for found in _DOMAIN.findall(text)):
         return Refusal.URL
     # Letters of other alphabets look like Latin ones, and digits of other scripts like none.
-    if not set(text) <= _PLAIN | set(source.text):
+    if not set(text).issubset(_PLAIN | set(source.text)):
         return Refusal.FOREIGN_CHARACTER
     return None
 
 
 def _too_long(answer: str, text: str, source: _Source, limits: RewriteLimits) -> bool:
-    if len(answer) > limits.words_below * (limits.longest_word + 1) + len(source.text):
+    if len(answer) > limits.characters:
         return True
-    words = [word for word in _WORD_BREAKS.split(text) if word != ""]
+    words = _SPACED_WORD.findall(text)
     long = [word.strip(_AROUND_WORDS) for word in words if len(word) > limits.longest_word]
     return len(words) >= limits.words_below or any(word not in source.text for word in long)
 
@@ -357,7 +356,7 @@ def _read(match: re.Match[str]) -> _Number:
 
 
 def _written(text: str) -> list[_Number]:
-    return [_read(match) for match in _NUMBER.finditer(_MIXED.sub(" ", text))]
+    return [_read(match) for match in _NUMBER.finditer(_MIXED.sub(_BLANK, text))]
 
 
 def _numbers(text: str, source: _Source) -> Refusal | None:
@@ -380,16 +379,16 @@ def _numbers(text: str, source: _Source) -> Refusal | None:
 
 
 def _moved(text: str, source: _Source) -> bool:
-    """Whether a number stands beside a measure that the thesis gives another value.
+    """Whether a number stands beside a measure that the input gives another value.
 
-    What is said of the future has values of its own.
+    What is said of the future has a strength of its own; the contradiction is in the prompt always, in the
+    thesis only where it is large.
     """
     facts = source.facts
     stated = {
         measure: [_Number(Decimal(f"{value:.2f}"), percent=False)]
         for measure, value in (
             ("strength", facts.strength),
-            ("confidence", facts.confidence),
             ("contradiction", facts.contradiction),
         )
     }
@@ -441,7 +440,7 @@ def _names(text: str, source: _Source, known: KnownLabels) -> Refusal | None:
         begins = _SENTENCE_START.search(text[: match.start()]) is not None and word == word.capitalize()
         if not begins or word.casefold() not in source.folded | _HARMLESS:
             return Refusal.NEW_NAME
-    if not known.within(text) <= known.within(source.text):
+    if not known.within(text).issubset(known.within(source.text)):
         return Refusal.NEW_LABEL
     return None
 
@@ -454,10 +453,12 @@ _ACTION_FORMS: Final = {
     Action.MONITOR: ("monitor", "monitors", "monitored", "monitoring"),
     Action.OBSERVE: ("observe", "observes", "observed", "observing", "observation"),
 }
-_OTHER_ACTIONS: Final = _listed("""
+_OTHER_ACTIONS: Final = frozenset(
+    """
     accumulate avoid buy buying divest enter exit hedge hold holding ignore increase invest liquidate long
     overweight postpone proceed purchase reduce sell selling short suspend trade underweight wait
-    """)
+    """.split()  # noqa: SIM905
+)
 _MODE_WORDS: Final = {
     Mode.INFORMATIONAL: {"informational"},
     Mode.SIMULATION_ELIGIBLE: {"simulation", "simulated", "paper"},
@@ -496,7 +497,7 @@ def _decision(text: str, source: _Source) -> Refusal | None:
     if len(_NEGATIONS.findall(text)) > len(_NEGATIONS.findall(facts.thesis)):
         return Refusal.NEGATION
     named = KnownLabels(risk for risk in facts.risks if risk in facts.thesis)
-    if not named.within(facts.thesis) <= named.within(text):
+    if not named.within(facts.thesis).issubset(named.within(text)):
         return Refusal.OMISSION
     return None
 
@@ -506,8 +507,8 @@ def _keeps_direction(text: str, words: set[str], source: _Source) -> bool:
     spoken = {word.casefold() for word in _WORD.findall(source.own_thesis)} | {own}
     if own not in words:
         return False
-    for before in re.findall(r"\b((?:\w+\s+){1,2})trend\b", text, re.IGNORECASE):
-        if any(_DIRECTION_WORDS.get(named.casefold(), own) != own for named in _WORD.findall(before)):
+    for before in re.findall(r"\b((?:\w+\s+){1,2})trend\b", text.casefold()):
+        if any(_DIRECTION_WORDS.get(named, own) != own for named in _WORD.findall(before)):
             return False
     for sentence in _SENTENCES.split(text):
         ahead = _AHEAD.search(sentence) is not None
