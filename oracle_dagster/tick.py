@@ -163,7 +163,7 @@ def _by_rows(
     """The entities that new rows touch, without those that a cycle computed which could see all of them."""
     due = cursor.due(horizon.moment)
     named = {(arrival.kind, arrival.name) for arrival in found if arrival.later is None} | due
-    entities = _affected(bulk, named, cursor, horizon, cycle)
+    entities = _affected(bulk, named, horizon, cycle)
     xid, known_at = news.latest(found)
     moments = [m for put_off in cursor.later.values() for m in put_off if m <= horizon.moment]
     known_at = max([known_at, *moments])
@@ -189,15 +189,13 @@ def _by_accuracy(bulk: Bulk, cursor: Cursor, horizon: Horizon, cycle: Cycle) -> 
     if not sources:
         return set()
     named = {(SPREADS, entity) for entity in arrivals.entities_of_sources(bulk, sources, horizon.moment)}
-    entities = _affected(bulk, named, cursor, horizon, cycle)
+    entities = _affected(bulk, named, horizon, cycle)
     return set(
         arrivals.undecided(bulk, entities, config_version=cycle.config_version, accuracy=horizon.accuracy)
     )
 
 
-def _affected(
-    bulk: Bulk, named: Collection[Name], cursor: Cursor, horizon: Horizon, cycle: Cycle
-) -> set[str]:
+def _affected(bulk: Bulk, named: Collection[Name], horizon: Horizon, cycle: Cycle) -> set[str]:
     events = {name for kind, name in named if kind == EVENT}
     flags = cycle.config.flags
     exposed = (
@@ -205,7 +203,5 @@ def _affected(
     )
     distance = news.reach(cycle.config)
     moving = {name for kind, name in named if kind in (SPREADS, LINKS)}
-    edges = arrivals.edges_near(
-        bulk, moving, distance, since=cursor.xid, until=horizon.xid, moment=horizon.moment
-    )
+    edges = arrivals.edges_near(bulk, moving, distance, until=horizon.xid, moment=horizon.moment)
     return news.affected(named, exposed, edges, distance)

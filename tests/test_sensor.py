@@ -327,6 +327,20 @@ def test_what_a_cycle_has_computed_already_is_left_out(world: World) -> None:
     )
 
 
+def test_what_was_computed_under_another_configuration_is_not_left_out(world: World) -> None:
+    """Somebody who tries settings has not computed what the active ones make of the news."""
+    other = OracleConfig.model_validate({"trend": {"max_risks": 4}})
+    tried = configuration.candidate(world.database, other, "test", "trial")
+    with world.write() as connection:
+        insert_documents(connection, [document("news", "A")])
+    before = world.cursor
+    with dg.DagsterInstance.ephemeral() as instance:
+        as_of = world.look().moment.isoformat()
+        assert Chain(world.url, instance).run(as_of=as_of, config_version=tried.version).success
+    world.cursor = before
+    assert world.refreshed() == {"A", "B"}
+
+
 def test_a_database_restored_from_a_copy_is_noticed(world: World) -> None:
     """Its transactions are numbered anew, so the old place means nothing."""
     world.cursor = Cursor(2**40, 2**40, None, None, 1, "").text()

@@ -123,9 +123,12 @@ def between(bulk: Bulk, since: int, until: int, moment: datetime) -> list[Arriva
 
 
 def edges_near(
-    bulk: Bulk, names: Collection[str], steps: int, *, since: int, until: int, moment: datetime
+    bulk: Bulk, names: Collection[str], steps: int, *, until: int, moment: datetime
 ) -> list[tuple[str, str]]:
-    """The edges at most ``steps`` away from entities: those known now, and those replaced since ``since``."""
+    """The edges known now at most ``steps`` away from entities.
+
+    One that was just withdrawn need not be walked: its ends are news themselves.
+    """
     found: set[tuple[str, str]] = set()
     walked: set[str] = set()
     border = set(names)
@@ -137,8 +140,7 @@ def edges_near(
             f"""SELECT e.source_entity AS a, e.target_entity AS b FROM competitive_edges e
                 WHERE (e.source_entity = ANY($1::text[]) OR e.target_entity = ANY($1::text[]))
                   AND NOT e.retracted AND e.known_at <= $2 AND e.xid < '{until:d}'::xid8
-                  AND (e.superseded_xid IS NULL OR e.superseded_known_at > $2
-                       OR e.superseded_xid >= '{since:d}'::xid8)""",
+                  AND (e.superseded_xid IS NULL OR e.superseded_known_at > $2)""",
             (sorted(border), moment),
         )
         edges = set(zip(rows.column("a").to_pylist(), rows.column("b").to_pylist(), strict=True))
