@@ -98,18 +98,25 @@ def ranges(starts: Int, lengths: Int) -> tuple[Int, Int]:
     return owner, np.arange(len(owner)) - first[owner] + starts[owner]
 
 
+def ascending(group: Int, value: Int) -> Int:
+    """Order of rows by group, then by value; rows that are equal keep their order."""
+    if len(group) == 0:
+        return np.zeros(0, np.int64)
+    low = int(value.min())
+    span = int(value.max()) - low + 1
+    if (int(group.max()) + 1) * span > _INT64_MAX:
+        return np.lexsort((value, group))
+    # Rows mostly come as a few sorted runs, which a stable sort of one column merges in linear time.
+    return np.argsort(group * span + (value - low), kind="stable")
+
+
 def newest_first(group: Int, time_us: Int, code: Int) -> Int:
     """Order of rows by group, then newest first, then by code."""
-    age = np.max(time_us, initial=0) - time_us
-    span = int(np.max(age, initial=0)) + 1
-    if (int(np.max(group, initial=0)) + 1) * span >= _INT64_MAX:
-        return np.lexsort((code, age, group))
-    place = group * span + age
-    # Rows mostly come as a few sorted runs, which a stable sort of one column merges in linear time.
-    order = np.argsort(place, kind="stable")
-    tied = np.diff(place[order]) == 0
-    wrong = tied & (np.diff(code[order]) < 0)
-    return np.lexsort((code, place)) if bool(wrong.any()) else order
+    order = ascending(group, -time_us)
+    same = (np.diff(group[order]) == 0) & (np.diff(time_us[order]) == 0)
+    if bool((same & (np.diff(code[order]) < 0)).any()):
+        return np.lexsort((code, -time_us, group))
+    return order
 
 
 def bisect(values: Int, low: Int, high: Int, wanted: Int) -> Int:

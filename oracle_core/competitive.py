@@ -254,7 +254,7 @@ def pattern_names(seen: list[tuple[int, int, int]], entities: Strings, catalysts
 
 def _targets(keys: Keys, related: Relations) -> tuple[Int, Int]:
     """Key position and relation row of every (key, related entity)."""
-    first = np.searchsorted(related.source, keys.entity, side="left")
+    first = np.searchsorted(related.source, keys.entity)
     return ranges(first, np.searchsorted(related.source, keys.entity, side="right") - first)
 
 
@@ -331,7 +331,7 @@ def pattern_signals(
     """
     lean = 2 * known.positive_days - known.days
     known = known.take(lean != 0)
-    first = np.searchsorted(known.entity, keys.entity, side="left")
+    first = np.searchsorted(known.entity, keys.entity)
     key, pattern = ranges(first, np.searchsorted(known.entity, keys.entity, side="right") - first)
     trigger = _trigger_signs(keys, key, known.catalyst[pattern], layer, related.take(related.distance == 1))
     key, pattern, trigger = key[trigger != 0.0], pattern[trigger != 0.0], trigger[trigger != 0.0]

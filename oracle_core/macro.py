@@ -128,10 +128,10 @@ def _overlaps(inputs: CycleInputs, entities: Int) -> tuple[Int, Int, Float]:
         rows = exposures.take(exposures.dimension == code)
         rows = rows.take(np.lexsort((rows.entity, rows.item)))
         row, wanted_item = _distinct_items(inputs.events, name, len(inputs.items))
-        first = np.searchsorted(rows.item, wanted_item, side="left")
+        first = np.searchsorted(rows.item, wanted_item)
         owner, found = ranges(first, np.searchsorted(rows.item, wanted_item, side="right") - first)
         pair.append(rows.entity[found] * events + row[owner])
-        dimension.append(np.full(len(found), code, np.int64))
+        dimension.append(np.full(len(found), code))
         item.append(rows.item[found])
         share.append(rows.share[found])
     pairs, items, shares = np.concatenate(pair), np.concatenate(item), np.concatenate(share)
@@ -144,7 +144,7 @@ def _overlaps(inputs: CycleInputs, entities: Int) -> tuple[Int, Int, Float]:
         group_codes(offsets) * len(DIMENSIONS) + dimensions,
         len(first) * len(DIMENSIONS),
     )
-    overlap = np.clip(cells.reshape(len(first), len(DIMENSIONS)), 0.0, 1.0)
+    overlap = np.minimum(1.0, cells.reshape(len(first), len(DIMENSIONS)))
     return pairs[first] // max(events, 1), pairs[first] % max(events, 1), overlap
 
 
@@ -165,7 +165,7 @@ def macro_signals(
     confidence 1 (decisions 2).
     """
     impacts = event_impacts(inputs, np.unique(keys.entity), rules, config)
-    first = np.searchsorted(impacts.entity, keys.entity, side="left")
+    first = np.searchsorted(impacts.entity, keys.entity)
     key, pair = ranges(first, np.searchsorted(impacts.entity, keys.entity, side="right") - first)
     occurred = inputs.events.occurred_us[impacts.event[pair]]
     inside = in_window(occurred, as_of_us, keys.window[key])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oracle_core.arrays import bisect, ranges
+from oracle_core.arrays import ascending, bisect, ranges
 from oracle_core.frames import MarketContext
 from oracle_core.inputs import BarRows, Columns, Float, Int
 
@@ -47,15 +47,16 @@ class Series:
         return table
 
 
+def sorted_bars(bars: BarRows) -> BarRows:
+    """Bars with a usable close, by entity and day."""
+    usable = bars.take(np.isfinite(bars.close) & (bars.close > 0.0))
+    return usable.take(ascending(usable.entity, usable.day))
+
+
 def series(bars: BarRows, entities: int) -> Series:
-    """Sort bars by (entity, day) and drop those without a usable close."""
-    usable = np.isfinite(bars.close) & (bars.close > 0.0)
-    if not bool(usable.all()):
-        bars = bars.take(usable)
-    step = np.diff(bars.entity)
-    if bool(((step < 0) | ((step == 0) & (np.diff(bars.day) <= 0))).any()):
-        bars = bars.take(np.lexsort((bars.day, bars.entity)))
-    return Series(bars, np.searchsorted(bars.entity, np.arange(entities + 1)))
+    """The usable bars of every entity code."""
+    ordered = sorted_bars(bars)
+    return Series(ordered, np.searchsorted(ordered.entity, np.arange(entities + 1)))
 
 
 def row_mean(table: Float) -> Float:
@@ -76,8 +77,7 @@ def row_sigma(table: Float) -> Float:
 def known_sigma(table: Float) -> Float:
     """Population sigma of the values of each row that are there; NaN where there is none."""
     there = ~np.isnan(table)
-    count = there.sum(axis=1).astype(np.float64)
-    count[count == 0.0] = np.nan
+    count = np.where(there.any(axis=1), there.sum(axis=1), np.nan)
     width = table.shape[1]
     mean = row_mean(np.where(there, table, 0.0)) * width / count
     spread = row_mean(np.where(there, (table - mean[:, None]) ** 2, 0.0)) * width / count
@@ -100,9 +100,9 @@ def figures(bars: BarRows, entities: int, period: int) -> MarketFigures:
         period: returns behind the volatility and values behind a z-score.
 
     """
-    sorted_bars = series(bars, entities)
-    change = returns(sorted_bars.tail(sorted_bars.bars.close, period + 2))
-    volumes = sorted_bars.tail(sorted_bars.bars.volume, period + 1)
+    known = series(bars, entities)
+    change = returns(known.tail(known.bars.close, period + 2))
+    volumes = known.tail(known.bars.volume, period + 1)
     usual = row_mean(volumes[:, :-1])
     return MarketFigures(
         volatility_pct=100.0 * row_sigma(change[:, 1:]),
@@ -115,8 +115,8 @@ def figures(bars: BarRows, entities: int, period: int) -> MarketFigures:
 
 def volatility(bars: BarRows, entities: int, period: int = 20) -> Float:
     """Population sigma of the last ``period`` daily returns of every entity, as a fraction; NaN if fewer."""
-    sorted_bars = series(bars, entities)
-    return row_sigma(returns(sorted_bars.tail(sorted_bars.bars.close, period + 1)))
+    known = series(bars, entities)
+    return row_sigma(returns(known.tail(known.bars.close, period + 1)))
 
 
 def market_context(bars: BarRows, entities: int, period: int = 20) -> MarketContext:
@@ -143,32 +143,23 @@ def forward_returns(bars: BarRows, entity: Int, t_us: Int, horizon_us: int, as_o
 
     """
     result = np.full(len(entity), np.nan)
-    entities = int(max(entity.max(initial=-1), bars.entity.max(initial=-1))) + 1
-    ordered = series(bars, entities)
+    ordered = sorted_bars(bars)
+    by_known = ascending(ordered.entity, ordered.known_us)
+    known_us = ordered.known_us[by_known]
+    # Rows are numbered by (entity, day), so a running maximum never reaches back into another entity.
+    newest = np.maximum.accumulate(by_known)
     settled = np.flatnonzero(t_us <= as_of_us - horizon_us)
-    newest, known_us = _by_known(ordered)
     who, start_us = entity[settled], t_us[settled]
-    first, end = ordered.offsets[who], ordered.offsets[who + 1]
+    first = np.searchsorted(ordered.entity, who)
+    end = np.searchsorted(ordered.entity, who, side="right")
     begin = bisect(known_us, first, end, start_us)
-    finish = bisect(known_us, begin, end, start_us + horizon_us)
+    finish = bisect(known_us, first, end, start_us + horizon_us)
     held = begin > first
     begin, finish, settled = newest[begin[held] - 1], newest[finish[held] - 1], settled[held]
     differ = begin != finish
-    close = ordered.bars.close
+    close = ordered.close
     result[settled[differ]] = close[finish[differ]] / close[begin[differ]] - 1.0
     return result
-
-
-def _by_known(ordered: Series) -> tuple[Int, Int]:
-    """Bars of each entity by known time: the row of the newest day known by then, and that time."""
-    bars = ordered.bars
-    in_order = (np.diff(bars.known_us) >= 0) | (np.diff(bars.entity) > 0)
-    by_known = (
-        np.arange(len(in_order) + 1) if bool(in_order.all()) else np.lexsort((bars.known_us, bars.entity))
-    )
-    by_known = by_known[: len(bars.day)]
-    # Rows are numbered by (entity, day), so a running maximum never reaches back into another entity.
-    return np.maximum.accumulate(by_known), bars.known_us[by_known]
 
 
 def _quotient(numerator: Float, denominator: Float) -> Float:

@@ -11,7 +11,7 @@ from oracle_core import cycle
 from oracle_core.config import MacroConfig, OracleConfig
 from oracle_core.enums import EventDuration, PipelineMode, Severity, SignalLayer, Window
 from oracle_core.frames import SignalFrame, TrendFrame
-from oracle_core.inputs import US_PER_HOUR
+from oracle_core.inputs import DIMENSIONS, US_PER_HOUR
 from oracle_core.macro import (
     additive_integration,
     conditional_integration,
@@ -86,7 +86,28 @@ def test_r187_multiplicative_impact(shares: tuple[float, ...], severity: float, 
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+def test_impacts_use_the_weight_of_each_dimension() -> None:
+    own = MacroConfig(w_geo=0.1, w_supply=0.2, w_commodity=0.3, w_sector=0.4)
+    full = np.eye(4)
+    assert linear_impact(full, np.ones(4), own) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert multiplicative_impact(full, np.ones(4), own) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
 # -------------------------------------------------------------------------------------------- overlaps
+
+
+def test_overlaps_keep_their_dimensions() -> None:
+    """Geo .5, supply .4, commodity .3, sector .2 of two entities in turn."""
+    event = Event("e", severity=Severity.CRITICAL, items=tuple((d, "x") for d in DIMENSIONS))
+    shares = dict(zip(DIMENSIONS, (0.5, 0.4, 0.3, 0.2), strict=True))
+    world = World(
+        events=(event, Event("f", severity=Severity.CRITICAL, items=(("sector", "x"),))),
+        exposures=tuple(Exposure(who, d, "x", s) for who in "ba" for d, s in shares.items()),
+    )
+    found = impacts(world)
+    both = (0.3 * 0.5 + 0.3 * 0.4 + 0.25 * 0.3 + 0.25 * 0.2) / 1.1
+    assert [found["e", who] for who in "ab"] == pytest.approx([both, both])
+    assert [found["f", who] for who in "ab"] == pytest.approx([0.25 * 0.2 / 1.1] * 2)
 
 
 def impacts(world: World, entities: list[int] | None = None) -> dict[tuple[str, str], float]:

@@ -37,12 +37,15 @@ def figures_of(*rows: Bar) -> Any:  # noqa: ANN401
 
 
 def test_volatility_is_the_population_sigma_of_the_last_20_returns_in_percent() -> None:
-    """Ten of +1 % and ten of -1 %: 1 %; the older return of 50 % is not among them."""
-    rows = bars(closes_of([0.5, *[0.01, -0.01] * 10]))
-    assert figures_of(*rows).volatility_pct[0] == pytest.approx(1.0, abs=1e-9)
+    """One of 3 %, ten of +1 % and nine of -1 %: 1.16619 %; the older return of 50 % is not among them."""
+    rows = bars(closes_of([0.5, 0.03, 0.01, *[-0.01, 0.01] * 9]), [*[100.0] * 21, 150.0])
+    assert figures_of(*rows).volatility_pct[0] == pytest.approx(1.16619, abs=1e-5)
     world = World(bars=rows)
-    assert volatility(world.inputs().bars, 1)[0] == pytest.approx(0.01, abs=1e-11)
-    assert market_context(world.inputs().bars, 1).volatility[0] == pytest.approx(1.0, abs=1e-9)
+    assert volatility(world.inputs().bars, 1)[0] == pytest.approx(0.0116619, abs=1e-7)
+    context = market_context(world.inputs().bars, 1)
+    assert context.volatility[0] == pytest.approx(1.16619, abs=1e-5)
+    assert context.volume_change_pct[0] == pytest.approx(50.0)
+    assert context.price_change_pct[0] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("returns", "known"), [(19, False), (20, True)])
@@ -67,7 +70,7 @@ def test_volume_change_is_against_the_mean_of_the_20_days_before_the_last() -> N
 def test_z_scores_leave_the_last_value_out_of_their_window() -> None:
     """C29: against the 20 values before, so 17/9 and 2.25 are possible and no ceiling applies."""
     found = figures_of(
-        *bars(closes_of([0.01, -0.01] * 10 + [0.017 / 0.9]), [100.0] + [90.0, 110.0] * 10 + [122.5])
+        *bars(closes_of([0.03, 0.01] * 10 + [0.02 + 0.017 / 0.9]), [100.0] + [90.0, 110.0] * 10 + [122.5])
     )
     assert found.return_z[0] == pytest.approx(1.88889, abs=1e-5)
     assert found.volume_z[0] == pytest.approx(2.25)
@@ -101,14 +104,20 @@ def test_sigma_of_what_is_there() -> None:
     assert found[[0, 2]].tolist() == [1.0, 0.0]
     assert np.isnan(found[1])
     assert found[3] == pytest.approx(2.160246899)
+    wide = np.full((2, 23), 0.1)
+    wide[:, :3] = NAN
+    wide[1, 5] = 0.3
+    assert known_sigma(wide)[0] == 0.0, "no dust"
+    assert known_sigma(wide)[1] == pytest.approx(0.0435889894)
 
 
 def test_r160_bars_without_a_usable_close_are_dropped() -> None:
     clean = closes_of([0.01, -0.02] * 11)
-    rows = list(bars(clean))
-    faulty = [Bar("a", 300 + n, close) for n, close in enumerate((NAN, 0.0, -5.0, float("inf")))]
-    middle = [Bar("a", 0, NAN)]
-    dirty, expected = figures_of(*rows, *faulty, *middle), figures_of(*rows)
+    expected = figures_of(*bars(clean))
+    gappy: list[float] = []
+    for close in clean:
+        gappy += [NAN, close, 0.0, -5.0, float("inf")]
+    dirty = figures_of(*bars(gappy))
     assert dirty.volatility_pct[0] == expected.volatility_pct[0]
     assert dirty.price_change_pct[0] == expected.price_change_pct[0]
 
@@ -169,6 +178,21 @@ def test_of_the_known_bars_the_newest_day_counts() -> None:
     assert moved(rows, AS_OF_US - 16 * US_PER_DAY) == pytest.approx(0.30)
     assert moved(rows, AS_OF_US - 14 * US_PER_DAY) == pytest.approx(0.30)
     assert moved(rows[::-1], AS_OF_US - 16 * US_PER_DAY) == pytest.approx(0.30)
+
+
+def test_bars_that_become_known_in_another_order_than_their_days() -> None:
+    """Day 20 arrives before day 25: at that time it is the newest, and stays so when day 25 arrives."""
+    rows = (
+        Bar("a", 25, 50.0, known_late_hours=24.0 * 9),
+        Bar("a", 20, 100.0),
+        Bar("a", 18, 80.0, known_late_hours=24.0 * 30),
+        Bar("a", 12, 120.0),
+        Bar("b", 21, 1.0),
+    )
+    for order in (rows, rows[::-1]):
+        assert moved(order, AS_OF_US - 18 * US_PER_DAY) == pytest.approx(0.20)
+        assert moved(order, AS_OF_US - 15 * US_PER_DAY) == pytest.approx(0.20)
+        assert np.isnan(moved(order, AS_OF_US - 22 * US_PER_DAY))
 
 
 def test_forward_returns_keep_entities_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -453,6 +454,7 @@ def test_no_python_call_per_signal(mode: PipelineMode) -> None:
             nonlocal count
             count += event in {"call", "c_call"}
 
+        gc.disable()  # hypothesis hangs calls on the collector, which runs when it likes
         sys.setprofile(profile)
         try:
             signals = cycle.score_signals(inputs, keys, AS_OF_US, config)
@@ -460,6 +462,7 @@ def test_no_python_call_per_signal(mode: PipelineMode) -> None:
             cycle.measure_accuracy(inputs, AS_OF_US, config)
         finally:
             sys.setprofile(None)
+            gc.enable()
         return count, len(signals.rows.key)
 
     calls(40)  # the first run imports and caches
