@@ -102,4 +102,5 @@ def test_members_come_in_key_order_and_skip_the_future() -> None:
     time_us = AS_OF_US - hour * np.array([-1, 0, 1, 20, 13, 800])
     keys = Keys(np.array([2, 0, 1, 0]), np.array([3, 0, 4, 1]))
     key, row = members(entity, time_us, 3, keys, AS_OF_US)
-    assert list(zip(key.tolist(), row.tolist(), strict=True)) == [(0, 4), (1, 1), (1, 2), (3, 1), (3, 2), (3, 3)]
+    pairs = list(zip(key.tolist(), row.tolist(), strict=True))
+    assert pairs == [(0, 4), (1, 1), (1, 2), (3, 1), (3, 2), (3, 3)]
