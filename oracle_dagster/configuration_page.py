@@ -34,8 +34,8 @@ active, and the results carry its number.
 
 Where a setting is a mapping, `{…}` shows its keys, and each key is a path of its own. In
 `scoring.credibility_by_source_type` and `scoring.event_type_base_rates` new keys may be added; the keys of
-the others are fixed. NaN and infinities are refused everywhere. Numbers in brackets, such as R5, name the rule
-that a setting belongs to; [rules.md](rules.md) says where each is.
+the others are fixed. NaN and infinities are refused everywhere. Numbers in brackets, such as R5, name the
+rule that a setting belongs to; [rules.md](rules.md) says where each is.
 """
 
 

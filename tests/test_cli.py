@@ -29,6 +29,7 @@ from oracle_dagster.cli import common, cycles, inputs
 from oracle_dagster.embedded_postgres import EmbeddedPostgres
 from oracle_dagster.export import ExportError, export_table, exportable
 from oracle_dagster.ingestion.models import Kind
+from oracle_dagster.sensors import automation_on
 from tests.command import Result, oracle
 
 AS_OF = "2026-03-10T12:00:00Z"
@@ -140,6 +141,26 @@ def test_a_command_without_a_home_names_the_way_to_one(
         assert "`oracle init`" in paragraph(result)
         assert str(tmp_path / "none") in " ".join(result.err.split())
     assert not (tmp_path / "none").exists()
+
+
+def test_the_home_of_the_demo_is_closed_to_other_servers_and_nothing_runs_in_it_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle as of today would replace the trends of 2016 by empty ones."""
+    monkeypatch.setenv("ORACLE_HOME", "before")
+    monkeypatch.setenv("ORACLE_DATABASE_URL", "postgresql://elsewhere/oracle")
+    monkeypatch.setenv("ORACLE_AUTOMATION", "")
+    monkeypatch.delenv("ORACLE_AUTOMATION")
+    common.resolve_home(tmp_path)
+    assert os.environ["ORACLE_DATABASE_URL"] == "postgresql://elsewhere/oracle"
+    assert automation_on()
+    (tmp_path / common.DEMO_MARK).touch()
+    common.resolve_home(tmp_path)
+    assert "ORACLE_DATABASE_URL" not in os.environ
+    assert not automation_on()
+    monkeypatch.setenv("ORACLE_AUTOMATION", "on")
+    common.resolve_home(tmp_path)
+    assert automation_on()
 
 
 def test_a_traceback_is_shown_on_demand_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

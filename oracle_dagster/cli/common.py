@@ -31,6 +31,7 @@ EXIT_USAGE: Final = 2
 EXIT_REJECTED: Final = 3
 DEBUG_VARIABLE: Final = "ORACLE_DEBUG"
 DEMO_MARK: Final = "demo.json"
+AUTOMATION_VARIABLE: Final = "ORACLE_AUTOMATION"
 
 HomeOption = Annotated[
     Path | None,
@@ -76,13 +77,15 @@ def resolve_home(path: Path | None) -> Home:
     """The home a command works on.
 
     The home of the demo always uses its own embedded server, so that it can never touch other tables: an
-    external server named in the environment is ignored there, and said so.
+    external server named in the environment is ignored there, and said so. Nothing runs by itself in it
+    either: a cycle as of today would replace the trends of 2016 by empty ones.
     """
     from oracle_dagster.home import DAGSTER_DATABASE_VARIABLE, DATABASE_VARIABLE, HOME_VARIABLE, Home
 
     home = Home.resolve(path)
     os.environ[HOME_VARIABLE] = str(home.path)  # children and libraries see the same home
     if (home.path / DEMO_MARK).exists():
+        os.environ.setdefault(AUTOMATION_VARIABLE, "off")
         for variable in (DATABASE_VARIABLE, DAGSTER_DATABASE_VARIABLE):
             if os.environ.pop(variable, "") != "":
                 note(f"{home.path} is the demo's home: {variable} is ignored, its embedded server is used.")
