@@ -34,6 +34,8 @@ for _name in (
     "ORACLE_DAGSTER_STORAGE_URL",
 ):
     os.environ.pop(_name, None)
+# Nor may the width of the terminal, or the length of a temporary path, decide where a table is cut.
+os.environ["COLUMNS"] = "240"
 
 POSTGRES15 = Path("/usr/lib/postgresql/15/bin")
 

@@ -465,8 +465,10 @@ def test_no_python_call_per_signal(mode: PipelineMode) -> None:
             gc.enable()
         return count, len(signals.rows.key)
 
-    calls(40)  # the first run imports and caches
-    (few, small), (many, large) = calls(40), calls(400)
+    for documents in (40, 400):
+        calls(documents)  # the first runs import and cache
+    # The least of several: a finalizer of some earlier test may run in between, a call per signal never hides.
+    (few, small), (many, large) = (min(calls(n) for _ in range(3)) for n in (40, 400))
     assert large > 9 * small
     assert many == few
 
