@@ -467,7 +467,7 @@ def test_no_python_call_per_signal(mode: PipelineMode) -> None:
 
     for documents in (40, 400):
         calls(documents)  # the first runs import and cache
-    # The least of several: a finalizer of some earlier test may run in between, a call per signal never hides.
+    # The least of several: a finalizer of an earlier test may run in between, a call per signal stays.
     (few, small), (many, large) = (min(calls(n) for _ in range(3)) for n in (40, 400))
     assert large > 9 * small
     assert many == few
