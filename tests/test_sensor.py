@@ -267,12 +267,15 @@ def test_a_row_of_the_future_is_refreshed_when_it_becomes_known(world: World) ->
         soon = now + timedelta(seconds=2)
         insert_documents(connection, [document("embargoed", "A", known=soon)])
     assert world.refreshed() == set()
-    refreshed: set[str] = set()
-    while not refreshed:
+
+    def due() -> tick.Tick | None:
         found = world.look()
-        refreshed = {entity for request in found.requests for entity in request.entities}
-        assert not refreshed or found.moment >= soon
-    assert refreshed == {"A", "B"}
+        return found if found.requests else None
+
+    found = wait_for("the document becomes known", due, 60.0)
+    assert isinstance(found, tick.Tick)
+    assert found.moment >= soon
+    assert found.requests[0].entities == ("A", "B")
     assert world.refreshed() == set()
 
 
