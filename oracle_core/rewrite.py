@@ -99,6 +99,7 @@ class RewriteFacts:
 
 _DATA_BEGINS: Final = "<data>"
 _DATA_ENDS: Final = "</data>"
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, indent=1)
 
 
 def system_prompt(limits: RewriteLimits) -> str:
@@ -123,8 +124,7 @@ def user_prompt(facts: RewriteFacts) -> str:
 
     Implements: R114.
     """
-    data = json.dumps(facts.shown(), ensure_ascii=False, indent=1)
-    data = data.replace("<", "\\u003c").replace(">", "\\u003e")
+    data = _JSON.encode(facts.shown()).replace("<", "\\u003c").replace(">", "\\u003e")
     return f"{_DATA_BEGINS}\n{data}\n{_DATA_ENDS}\nReword the thesis."
 
 
@@ -173,7 +173,7 @@ class KnownLabels:
                 self._wordless.update({label.strip()} - {""})
                 continue
             exact = self._by_first.setdefault(folded[0], {}).setdefault(folded, set())
-            exact.add(" ".join(words))
+            exact.add(words[0])
 
     def within(self, text: str) -> set[tuple[str, ...]]:
         """The labels a text mentions, as folded words."""

@@ -729,7 +729,34 @@ def world(entities: int, risk: str = "litigation") -> list[Document]:
         for n in range(entities)
         for i in range(7)
     ]
-    return [*made, Document("lonely", (Impact("Lonely"),), published=ago(hours=1))]
+    lonely = Document("lonely", (Impact("Lonely"),), published=ago(hours=1))
+    return [*made, lonely]
+
+
+def doubtful() -> list[Document]:
+    """One entity that fails the gates only, as its documents take no side, and one whose data alone are poor."""
+    calm = [
+        Document(
+            f"calm-{i}",
+            (Impact("Calm", 0.0),),
+            published=ago(hours=2),
+            source=f"source-{i}",
+            source_type=("news", "filing")[i % 2],
+        )
+        for i in range(6)
+    ]
+    vague = [
+        Document(
+            f"vague-{i}",
+            (Impact("Vague"),),
+            published=ago(hours=2),
+            source=f"source-{i}",
+            source_type=("news", "filing")[i % 2],
+            confidence=0.35,
+        )
+        for i in range(6)
+    ]
+    return [*calm, *vague]
 
 
 def cycle(database: Database, as_of: datetime = AS_OF, **options: Any) -> pipeline.StageReport:  # noqa: ANN401
@@ -759,11 +786,18 @@ def test_only_eligible_and_unsuppressed_theses_are_reworded_r109_r110(
     database: Database, model: ModelServer, url: str
 ) -> None:
     """Prefix and origin stand around the reworded text; the deterministic one is kept (C22)."""
-    load(url, world(3))
+    load(url, [*world(3), *doubtful()])
     configure(database, SLUG, Settings(model_name="m1"))
     cycle(database)
     found = stored(url)
-    assert len(found) == 20
+    assert len(found) == 30
+    kinds = {(entity.split("-")[0], eligible, clean) for entity, *_, eligible, clean in found}
+    assert kinds == {
+        ("Unit", True, True),
+        ("Lonely", False, False),
+        ("Calm", False, True),
+        ("Vague", True, False),
+    }
     reworded = 0
     for entity, _, thesis, origin, risk, eligible, clean in found:
         prefix = f"[risk:{risk}] "
