@@ -6,7 +6,6 @@ documents do not belong here.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,16 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from oracle_core.arrays import exact_sums, group_codes, group_max, group_means, group_offsets, ranges, runs
+from oracle_core.arrays import (
+    exact_sums,
+    group_codes,
+    group_max,
+    group_means,
+    group_offsets,
+    group_sums,
+    ranges,
+    runs,
+)
 from oracle_core.config import CompetitiveConfig, OracleConfig
 from oracle_core.enums import SignalLayer, Window, codes
 from oracle_core.frames import SignalRows
@@ -36,7 +44,6 @@ from oracle_core.trend import weighted_averages
 if TYPE_CHECKING:
     from oracle_core.rules import RuleSet
 
-_WINDOWS = len(Window)
 _BLOCK_CELLS = 4_000_000
 _LAYERS = codes(SignalLayer)
 
@@ -57,9 +64,12 @@ class Relations(Columns):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveDocuments(Columns):
-    """Those columns of the active signals of documents that others' signals are made of."""
+    """Active entity-layer signals of every key that a cycle needs, requested or not.
 
-    key: Int
+    Sorted by ``code`` (see :func:`key_code`), within a key newest first.
+    """
+
+    code: Int
     catalyst: Int
     published_us: Int
     sentiment: Float
@@ -70,31 +80,18 @@ class ActiveDocuments(Columns):
     combined: Float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EntityLayer:
-    """Active entity-layer signals of every key that a cycle needs, requested or not; rows sorted by key."""
+def key_code(entity: Int, window: Int) -> Int:
+    """One number for an (entity, window)."""
+    return entity * len(Window) + window
 
-    keys: Keys
-    rows: ActiveDocuments
-    offsets: Int
 
-    @classmethod
-    def of(cls, keys: Keys, rows: SignalRows) -> EntityLayer:
-        """Keep the active rows."""
-        active = np.flatnonzero(rows.combined > 0.0)
-        kept = {field.name: getattr(rows, field.name)[active] for field in fields(ActiveDocuments)}
-        return cls(keys, ActiveDocuments(**kept), group_offsets(kept["key"], len(keys)))
-
-    def find(self, entity: Int, window: Int) -> Int:
-        """Position of each key, -1 where it is not here."""
-        own = self.keys.entity * _WINDOWS + self.keys.window
-        order = np.argsort(own, kind="stable")
-        wanted = entity * _WINDOWS + window
-        place = np.minimum(np.searchsorted(own[order], wanted), max(len(own) - 1, 0))
-        if len(own) == 0:
-            return np.full(len(wanted), -1)
-        found = order[place]
-        return np.where(own[found] == wanted, found, -1)
+def active_documents(keys: Keys, rows: SignalRows) -> ActiveDocuments:
+    """Keep what is active, by key code; the rows of a key stand together and newest first already."""
+    code = key_code(keys.entity, keys.window)[rows.key]
+    active = np.flatnonzero(rows.combined > 0.0)
+    order = active[np.argsort(code[active], kind="stable")]
+    names = (field.name for field in fields(ActiveDocuments) if field.name != "code")
+    return ActiveDocuments(code=code[order], **{name: getattr(rows, name)[order] for name in names})
 
 
 def relations(edges: EdgeRows, sources: Int, reach: int) -> Relations:
@@ -111,13 +108,13 @@ def relations(edges: EdgeRows, sources: Int, reach: int) -> Relations:
     offsets = group_offsets(near, len(nodes))
     starts = np.isin(nodes, sources)
     direct = starts[near]
-    found = [(near[direct], far[direct], np.ones(int(direct.sum()), np.int64), rho[direct])]
+    found = [(near[direct], far[direct], np.ones_like(near[direct]), rho[direct])]
     graph = csr_array((np.ones(len(far)), far, offsets), shape=(len(nodes), len(nodes)))
-    block = max(1, _BLOCK_CELLS // max(len(nodes), 1))
+    block = 1 + _BLOCK_CELLS // (1 + len(nodes))
     # The edges themselves are the first step; farther ones need the shortest paths.
     for first in range(0, int(starts.sum()) if reach > 1 else 0, block):
         part = np.flatnonzero(starts)[first : first + block]
-        away = dijkstra(graph, directed=True, indices=part, unweighted=True, limit=reach)
+        away = dijkstra(graph, indices=part, limit=reach)
         # Largest and smallest product over the shortest paths: a later edge may swap them.
         high, low = np.zeros_like(away), np.zeros_like(away)
         owner, edge = ranges(offsets[part], offsets[part + 1] - offsets[part])
@@ -134,7 +131,7 @@ def relations(edges: EdgeRows, sources: Int, reach: int) -> Relations:
             high[row, node] = _extremes(np.maximum(*products), first_edge)[0]
             low[row, node] = _extremes(np.minimum(*products), first_edge)[1]
             best = _larger(high[row, node], low[row, node])
-            found.append((part[row], node, np.full(len(row), distance, np.int64), best))
+            found.append((part[row], node, np.full(len(row), distance), best))
     source, target, distances, rhos = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.lexsort((target, source))
     return Relations(nodes[source[order]], nodes[target[order]], distances[order], rhos[order])
@@ -153,9 +150,7 @@ def _adjacency(edges: EdgeRows, nodes: Int) -> tuple[Int, Int, Float]:
 
 
 def _extremes(values: Float, starts: Int) -> tuple[Float, Float]:
-    """Largest and smallest value of each non-empty group."""
-    if len(starts) == 0:
-        return np.zeros(0), np.zeros(0)
+    """Largest and smallest value of each group, none of them empty."""
     return np.maximum.reduceat(values, starts), np.minimum.reduceat(values, starts)
 
 
@@ -196,60 +191,58 @@ def attenuated_transfer(average: Float, rho: Float, distance: Int, config: Compe
 
 
 def competitor_signals(
-    keys: Keys, layer: EntityLayer, related: Relations, config: OracleConfig, rules: RuleSet
-) -> tuple[SyntheticSignals, list[tuple[int, int]]]:
+    keys: Keys, layer: ActiveDocuments, related: Relations, config: OracleConfig, rules: RuleSet
+) -> tuple[SyntheticSignals, Int]:
     """One signal ``competitor:<j>:<window>`` per key and other entity j that passes something on.
 
     Sentiment sign(S), impact min(1, |S|), recency the largest and credibility and confidence the means of j's
     active signals (decisions 2).
 
     Returns:
-        The signals, and the (entity code, window code) each name stands for.
+        The signals, and the key code of j that each name stands for.
 
     """
     key, other = _targets(keys, related)
-    place = layer.find(related.target[other], keys.window[key])
-    held = (place >= 0) & (np.diff(layer.offsets, append=layer.offsets[-1])[place] > 0)
-    key, other, place = key[held], other[held], place[held]
-    used, place = np.unique(place, return_inverse=True)
-    length = layer.offsets[used + 1] - layer.offsets[used]
-    _, members = ranges(layer.offsets[used], length)
-    rows = layer.rows.take(members)
-    offsets = np.append(0, np.cumsum(length))
+    sources, source = np.unique(key_code(related.target[other], keys.window[key]), return_inverse=True)
+    first = np.searchsorted(layer.code, sources)
+    length = np.searchsorted(layer.code, sources, side="right") - first
+    _, members = ranges(first, length)
+    rows, offsets = layer.take(members), np.append(0, np.cumsum(length))
     average = weighted_averages(rows.combined, rows.impact, rows.sentiment, offsets)
     transfer = rules.propagate(
-        average[place], related.rho[other], related.distance[other], config.competitive
+        average[source], related.rho[other], related.distance[other], config.competitive
     )
     moved = transfer != 0.0
-    key, place, transfer = key[moved], place[moved], transfer[moved]
-    newest = np.maximum.reduceat(rows.published_us, offsets[:-1]) if len(used) > 0 else np.zeros(0, np.int64)
+    key, source, transfer = key[moved], source[moved], transfer[moved]
     signals = SyntheticSignals(
         key=key,
-        name=place,
-        published_us=newest[place],
+        name=source,
+        published_us=layer.published_us[first[source]],  # the newest
         catalyst=np.full(len(key), -1),
         sentiment=np.sign(transfer),
         impact=np.minimum(1.0, np.abs(transfer)),
-        extraction_confidence=group_means(rows.extraction_confidence, offsets)[place],
-        recency=group_max(rows.recency, offsets)[place],
-        credibility=group_means(rows.credibility, offsets)[place],
+        extraction_confidence=group_means(rows.extraction_confidence, offsets)[source],
+        recency=group_max(rows.recency, offsets)[source],
+        credibility=group_means(rows.credibility, offsets)[source],
         layer=np.full(len(key), _LAYERS[SignalLayer.COMPETITOR]),
         layer_weight=np.full(len(key), config.competitive.competitive_layer_weight),
     )
-    named = zip(layer.keys.entity[used].tolist(), layer.keys.window[used].tolist(), strict=True)
-    return signals, list(named)
+    return signals, sources
 
 
-def competitor_names(sources: list[tuple[int, int]], entities: Strings) -> list[str]:
-    """Ids of the signals passed on by each (entity code, window code)."""
+def competitor_names(sources: Int, entities: Strings) -> list[str]:
+    """Ids of the signals passed on by each key code."""
     windows = [window.value for window in Window]
-    return [f"competitor:{entities[entity]}:{windows[window]}" for entity, window in sources]
+    parts = [divmod(code, len(windows)) for code in sources.tolist()]
+    return [f"competitor:{entities[entity]}:{windows[window]}" for entity, window in parts]
 
 
-def pattern_names(seen: list[tuple[int, int, int]], entities: Strings, catalysts: Strings) -> list[str]:
-    """Ids of the pattern signals of each (entity, catalyst, window)."""
+def pattern_names(signals: SyntheticSignals, keys: Keys, entities: Strings, catalysts: Strings) -> list[str]:
+    """Ids of pattern signals."""
     windows = [window.value for window in Window]
-    return [f"pattern:{entities[e]}:{catalysts[c]}:{windows[w]}" for e, c, w in seen]
+    columns = (keys.entity[signals.key], signals.catalyst, keys.window[signals.key])
+    rows = np.column_stack(columns).tolist()
+    return [f"pattern:{entities[e]}:{catalysts[c]}:{windows[w]}" for e, c, w in rows]
 
 
 def _targets(keys: Keys, related: Relations) -> tuple[Int, Int]:
@@ -289,45 +282,38 @@ def patterns(
     settle_us = round(config.pattern_settle_days * US_PER_DAY)
     oldest_us = as_of_us - round(config.pattern_lookback_days * US_PER_DAY)
     rows = documents.take(
-        wanted[documents.entity]
-        & (documents.catalyst >= 0)
-        & (np.abs(documents.sentiment) > 0.0)
-        & (documents.published_us >= oldest_us)
-        & (documents.published_us <= as_of_us - settle_us)
+        wanted[documents.entity] & (documents.catalyst >= 0) & (documents.published_us >= oldest_us)
     )
-    outcome = forward_returns(inputs.bars, rows.entity, rows.published_us, settle_us, as_of_us)
-    settled = np.abs(outcome) > 0.0
-    rows, outcome = rows.take(settled), outcome[settled]
-    day = rows.published_us // US_PER_DAY
+    # What is too young has no settled return, which is NaN.
+    moved = forward_returns(inputs.bars, rows.entity, rows.published_us, settle_us, as_of_us)
+    outcome = np.sign(rows.sentiment) * moved
+    counted = np.abs(outcome) > 0.0
+    rows, outcome, day = rows.take(counted), outcome[counted], rows.published_us[counted] // US_PER_DAY
     order = np.lexsort((day, rows.catalyst, rows.entity))
-    entity, catalyst, day = rows.entity[order], rows.catalyst[order], day[order]
-    first, offsets = runs(entity, catalyst, day)
-    total = exact_sums((np.sign(rows.sentiment) * outcome)[order], offsets)
+    entity, catalyst = rows.entity[order], rows.catalyst[order]
+    first, offsets = runs(entity, catalyst, day[order])
+    total = exact_sums(outcome[order], offsets)
     first, total = first[total != 0.0], total[total != 0.0]
     head, bounds = runs(entity[first], catalyst[first])
-    positive = np.bincount(group_codes(bounds), weights=total > 0.0, minlength=len(head)).astype(np.int64)
+    positive = group_sums((total > 0.0) * 1.0, group_codes(bounds), len(head)).astype(np.int64)
     found = Patterns(entity[first][head], catalyst[first][head], np.diff(bounds), positive)
     return found.take(found.days >= config.pattern_min_days)
 
 
 def pattern_signals(
     keys: Keys,
-    layer: EntityLayer,
+    layer: ActiveDocuments,
     related: Relations,
     known: Patterns,
     *,
     as_of_us: int,
     config: CompetitiveConfig,
-) -> tuple[SyntheticSignals, list[tuple[int, int, int]]]:
+) -> SyntheticSignals:
     """One signal ``pattern:<entity>:<catalyst>:<window>`` per key and catalyst with trigger and history.
 
     The trigger is the exact sum of ``weight * impact * sentiment`` over the active entity-layer signals
     of the catalyst of the entity and its neighbours at distance 1. Sentiment ``sign(T) * sign(h - 1/2)``,
     impact ``|2 * positive days - days| / days``.
-
-    Returns:
-        The signals, and the (entity, catalyst, window) codes each name stands for.
-
     """
     lean = 2 * known.positive_days - known.days
     known = known.take(lean != 0)
@@ -337,7 +323,7 @@ def pattern_signals(
     key, pattern, trigger = key[trigger != 0.0], pattern[trigger != 0.0], trigger[trigger != 0.0]
     lean, days = 2 * known.positive_days[pattern] - known.days[pattern], known.days[pattern]
     count = len(key)
-    signals = SyntheticSignals(
+    return SyntheticSignals(
         key=key,
         name=np.arange(count),
         published_us=np.full(count, as_of_us),
@@ -350,51 +336,24 @@ def pattern_signals(
         layer=np.full(count, _LAYERS[SignalLayer.PATTERN]),
         layer_weight=np.full(count, config.competitive_layer_weight),
     )
-    named = zip(
-        known.entity[pattern].tolist(),
-        known.catalyst[pattern].tolist(),
-        keys.window[key].tolist(),
-        strict=True,
-    )
-    return signals, list(named)
 
 
-def _trigger_signs(keys: Keys, key: Int, catalyst: Int, layer: EntityLayer, neighbours: Relations) -> Float:
+def _trigger_signs(
+    keys: Keys, key: Int, catalyst: Int, layer: ActiveDocuments, neighbours: Relations
+) -> Float:
     """Exact sign of the trigger of each (key, catalyst)."""
-    rows = layer.rows
-    value = rows.combined * rows.impact * rows.sentiment
-    counted = np.flatnonzero((rows.catalyst >= 0) & (value != 0.0))
-    span = int(max(rows.catalyst.max(initial=0), catalyst.max(initial=0))) + 1
-    code = rows.key[counted] * span + rows.catalyst[counted]
+    span = int(max(layer.catalyst.max(initial=0), catalyst.max(initial=0))) + 2
+    # Code 0 of each key is that of the signals without a catalyst, which no one asks for.
+    code = layer.code * span + layer.catalyst + 1
     order = np.argsort(code, kind="stable")
-    counted, code = counted[order], code[order]
-    first, offsets = runs(code)
-    groups = code[first]
-    value = value[counted]
-    part = group_codes(offsets)
-    totals = np.bincount(part, weights=value, minlength=len(groups))
-    sizes = np.bincount(part, weights=np.abs(value), minlength=len(groups))
-    # Every trigger adds the groups of the entity itself and of its neighbours.
+    code = code[order]
+    value = (layer.combined * layer.impact * layer.sentiment)[order]
     owner, other = _targets(Keys(keys.entity[key], keys.window[key]), neighbours)
     target = np.concatenate((np.arange(len(key)), owner))
     entity = np.concatenate((keys.entity[key], neighbours.target[other]))
-    place = layer.find(entity, keys.window[key][target])
-    wanted = np.where(place >= 0, place * span + catalyst[target], -1)
-    group = np.searchsorted(groups, wanted)
-    group = np.minimum(group, max(len(groups) - 1, 0))
-    held = groups[group] == wanted if len(groups) > 0 else np.zeros(len(wanted), np.bool_)
-    target, group = target[held], group[held]
-    order = np.argsort(target, kind="stable")
-    target, group = target[order], group[order]
-    total = np.bincount(target, weights=totals[group], minlength=len(key))
-    size = np.bincount(target, weights=sizes[group], minlength=len(key))
-    terms = np.bincount(target, weights=np.diff(offsets)[group], minlength=len(key))
-    # The float sum decides only where it exceeds its own worst error; the rest is summed exactly.
-    sign = np.sign(total)
-    bounds = group_offsets(target, len(key))
-    doubtful = (size > 0.0) & (np.abs(total) <= 4.0 * (terms + 4.0) * np.finfo(np.float64).eps * size)
-    for unsure in np.flatnonzero(doubtful).tolist():
-        mine = group[bounds[unsure] : bounds[unsure + 1]]
-        _, members = ranges(offsets[mine], np.diff(offsets)[mine])
-        sign[unsure] = np.sign(math.fsum(value[members].tolist()))
-    return sign
+    wanted = key_code(entity, keys.window[key][target]) * span + catalyst[target] + 1
+    first = np.searchsorted(code, wanted)
+    part, members = ranges(first, np.searchsorted(code, wanted, side="right") - first)
+    trigger = target[part]
+    order = np.argsort(trigger, kind="stable")
+    return np.sign(exact_sums(value[members][order], group_offsets(trigger, len(key))))

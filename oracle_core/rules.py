@@ -37,7 +37,7 @@ from oracle_core.scoring import Evidence, Weights, score_heuristic, score_probab
 from oracle_core.sizing import AllocationRule, conviction_allocation, full_allocation
 from oracle_core.thesis import WordsRule, no_words, probabilistic_conditions, probabilistic_sentences
 from oracle_core.trend import (
-    Support,
+    Standing,
     heuristic_confidence,
     heuristic_direction,
     probabilistic_confidence,
@@ -58,8 +58,8 @@ class RuleSet:
     contradiction_score: Callable[[Float, Float], Float]
     posterior: Callable[[Mass], Posterior]
     regimes: Callable[[BarRows, int, RegimeConfig], Regimes]
-    direction: Callable[[Float, Float, Posterior, Regimes, TrendConfig], Int]
-    trend_confidence: Callable[[Support, Float, Posterior, Regimes, TrendConfig], Float]
+    direction: Callable[[Standing, TrendConfig], Int]
+    trend_confidence: Callable[[Standing, TrendConfig], Float]
     momentum: MomentumRule
     expected_value: ExpectedValueRule
     allocation_scale: AllocationRule

@@ -14,8 +14,8 @@ from scipy.special import expit
 
 from oracle_core.arrays import concatenate, finite, merge_tables, newest_first, string_codes
 from oracle_core.competitive import (
-    EntityLayer,
     Relations,
+    active_documents,
     competitor_names,
     competitor_signals,
     pattern_names,
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 BASE_RATE_ALIASES: dict[str, str] = {"performance_report": "earnings"}
 """Catalysts that share another one's base rate (C25)."""
+
+_TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,13 +113,12 @@ def sigmoid_gate(extraction_confidence: Float, config: ScoringConfig) -> Float:
 
 
 def base_rate(catalyst: str | None, config: ScoringConfig) -> float:
-    """Base rate of a catalyst; the default for none, an unknown one or a rate outside (0, 1].
+    """Base rate of a catalyst; the default for none and for an unknown one.
 
     Implements: R172.
     """
-    name = BASE_RATE_ALIASES.get(catalyst, catalyst) if catalyst is not None else ""
-    rate = config.event_type_base_rates.get(name, config.default_base_rate)
-    return rate if 0.0 < rate <= 1.0 else config.default_base_rate
+    name = catalyst or ""
+    return config.event_type_base_rates.get(BASE_RATE_ALIASES.get(name, name), config.default_base_rate)
 
 
 def info_gain(rate: Float, config: ScoringConfig) -> Float:
@@ -139,9 +140,9 @@ def adaptive_half_life(
     Implements: R174.
     """
     beta_impact = config.adaptive_decay_impact_scale * np.clip(impact, 0.0, 1.0)
-    surprise = (gain - 1.0) / max(config.info_gain_max - 1.0, np.finfo(np.float64).tiny)
+    surprise = (gain - 1.0) / max(config.info_gain_max - 1.0, _TINY)
     beta_surprise = config.adaptive_decay_surprise_scale * np.clip(surprise, 0.0, 1.0)
-    reaction = (market_ctx - 1.0) / max(3.0 * config.market_term_weight, np.finfo(np.float64).tiny)
+    reaction = (market_ctx - 1.0) / max(3.0 * config.market_term_weight, _TINY)
     beta_market = config.adaptive_decay_market_scale * np.clip(reaction, 0.0, 1.0)
     return base_hours * (1.0 + beta_impact) * (1.0 + beta_surprise) * (1.0 + beta_market)
 
@@ -155,13 +156,13 @@ def market_ctx_multiplier(figures: MarketFigures, config: ScoringConfig) -> Floa
     )
     multiplier = np.ones(len(figures.volatility_pct))
     for value, scale in terms:
-        share = np.clip(np.abs(value) / scale, 0.0, 1.0)
+        share = np.minimum(1.0, np.abs(value) / scale)
         multiplier += config.market_term_weight * np.where(np.isnan(share), 0.0, share)
     return multiplier
 
 
 def regime_multiplier(figures: MarketFigures, config: ScoringConfig) -> Float:
-    """``1 + w_r |z_r| + w_v |z_v|``, clamped to [1, max].
+    """``1 + w_r |z_r| + w_v |z_v|``, at most max.
 
     1 where the return's z-score does not exist (sigma 0, too few returns); a missing volume z-score is 0.
 
@@ -173,7 +174,7 @@ def regime_multiplier(figures: MarketFigures, config: ScoringConfig) -> Float:
         + config.regime_return_weight * np.abs(figures.return_z)
         + config.regime_volume_weight * np.abs(volume)
     )
-    return np.clip(np.where(np.isnan(figures.return_z), 1.0, raw), 1.0, config.regime_multiplier_max)
+    return np.minimum(np.where(np.isnan(figures.return_z), 1.0, raw), config.regime_multiplier_max)
 
 
 def credibilities(
@@ -245,12 +246,11 @@ def score_probabilistic(evidence: Evidence, config: ScoringConfig) -> Weights:
 
 
 def layered(product: Float, layer_weight: float, config: ScoringConfig) -> Float:
-    """Product of the factors times the layer weight, clamped to [0, max]; NaN and infinity stay visible.
+    """Product of the factors (each at least 0) times the layer weight, at most max; NaN stays visible.
 
     Implements: R5.
     """
-    weighted = product * layer_weight
-    return np.where(np.isfinite(weighted), np.clip(weighted, 0.0, config.max_combined), weighted)
+    return np.minimum(product * layer_weight, config.max_combined)
 
 
 def compute_signal_weight(
@@ -346,25 +346,25 @@ def score_signals(
     documents = valid_documents(inputs.documents)
     scope, related = keys, None
     if config.flags.competitive_enabled:
-        reach = max(1, rules.propagation_reach(config.competitive))
-        related = relations(inputs.edges, keys.entity, reach)
-        scope = _scope(keys, related)
+        related = relations(inputs.edges, keys.entity, rules.propagation_reach(config.competitive))
+        scope = _scope(keys, related, len(inputs.entities))
     scored, skipped = _entity_rows(inputs, documents, scope, as_of_us=as_of_us, config=config, rules=rules)
     parts: list[tuple[SyntheticSignals, list[str]]] = []
     if config.flags.macro_enabled:
         events = macro_names(inputs.event_ids.tolist())
         parts.append((macro_signals(inputs, keys, as_of_us, config, rules), events))
     if related is not None:
-        layer = EntityLayer.of(scope, scored)
+        layer = active_documents(scope, scored)
         passed, sources = competitor_signals(keys, layer, related, config, rules)
         parts.append((passed, competitor_names(sources, inputs.entities)))
         history = patterns(inputs, documents, keys.entity, as_of_us, config.competitive)
-        repeated, seen = pattern_signals(
+        repeated = pattern_signals(
             keys, layer, related, history, as_of_us=as_of_us, config=config.competitive
         )
-        parts.append((repeated, pattern_names(seen, inputs.entities, inputs.catalysts)))
-    own = scored if len(scope) == len(keys) else scored.take(scored.key < len(keys))
-    rows, ids = _merge(own, inputs.document_ids, parts, config.scoring.max_combined)
+        parts.append((repeated, pattern_names(repeated, keys, inputs.entities, inputs.catalysts)))
+    rows, ids = _merge(
+        scored.take(scored.key < len(keys)), inputs.document_ids, parts, config.scoring.max_combined
+    )
     return SignalFrame(
         keys=keys,
         ids=ids,
@@ -383,17 +383,15 @@ def valid_documents(documents: DocumentRows) -> DocumentRows:
     return rows.take(newest_first(rows.entity, rows.published_us, rows.document))
 
 
-def _scope(keys: Keys, related: Relations) -> Keys:
+def _scope(keys: Keys, related: Relations, entities: int) -> Keys:
     """The keys asked for, then those of related entities in the same windows."""
-    count = len(Window)
-    asked = keys.entity * count + keys.window
-    windows = np.zeros(
-        (int(max(keys.entity.max(initial=-1), related.source.max(initial=-1))) + 1, count), np.bool_
-    )
-    windows[keys.entity, keys.window] = True
-    row, window = np.nonzero(windows[related.source])
-    others = np.setdiff1d(related.target[row] * count + window, asked)
-    return Keys(np.append(keys.entity, others // count), np.append(keys.window, others % count))
+    asked = np.zeros((entities, len(Window)), np.bool_)
+    asked[keys.entity, keys.window] = True
+    row, window = np.nonzero(asked[related.source])
+    needed = np.zeros_like(asked)
+    needed[related.target[row], window] = True
+    entity, window = np.nonzero(needed & ~asked)
+    return Keys(np.append(keys.entity, entity), np.append(keys.window, window))
 
 
 def _entity_rows(
@@ -427,7 +425,7 @@ def _entity_rows(
         regime_mult=regime_multiplier(moves, config.scoring)[rows.entity],
     )
     weights = rules.score_documents(evidence, config.scoring)
-    good = finite(rows.sentiment, rows.impact, rows.extraction_confidence, weights.combined)
+    good = finite(rows.sentiment, rows.impact, rows.extraction_confidence)
     good &= ~np.isinf(rows.credibility) & ~np.isinf(rows.novelty)
     scored = SignalRows(
         key=key,
@@ -455,7 +453,7 @@ def _entity_rows(
         risks=rows.risks,
     )
     skipped = np.bincount(key[~good], minlength=len(scope))
-    return scored if bool(good.all()) else scored.take(good), skipped
+    return scored.take(good), skipped
 
 
 def _merge(

@@ -56,6 +56,6 @@ class SyntheticSignals(Columns):
             regime_multiplier=unused,
             adaptive_half_life_hours=unused,
             layer_weight=self.layer_weight,
-            combined=np.clip(self.recency * self.credibility * self.layer_weight, 0.0, max_combined),
+            combined=np.minimum(self.recency * self.credibility * self.layer_weight, max_combined),
             risks=Ragged.empty(count),
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oracle_core.arrays import (
+    ascending,
     divide,
     exact_sums,
     group_codes,
@@ -25,7 +26,7 @@ from oracle_core.arrays import (
     ranges,
     runs,
 )
-from oracle_core.bayesian import BayesianPosterior, Mass, Posterior, evidence_mass, no_posterior
+from oracle_core.bayesian import BayesianPosterior, Posterior, evidence_mass
 from oracle_core.config import OracleConfig, TrendConfig
 from oracle_core.contradiction import disagreement_entropy, disagreements, participants, side_weights
 from oracle_core.enums import EvidenceRole, MarketRegime, SignalLayer, TrendDirection, Window, codes
@@ -40,7 +41,7 @@ from oracle_core.single import single_frame
 if TYPE_CHECKING:
     from oracle_core.rules import RuleSet
 
-DIRECTIONS = codes(TrendDirection)
+_POSITIVE, _NEGATIVE, _MIXED, _NEUTRAL = (codes(TrendDirection)[member] for member in TrendDirection)
 _LAYERS = codes(SignalLayer)
 
 
@@ -72,14 +73,24 @@ class ActiveSignals(Columns):
 class Support(Columns):
     """What the heuristic confidence looks at, one row per key, over the active signals.
 
-    ``active`` counts all, ``unique_sources`` distinct real documents (R30), ``average_credibility`` is in
-    [0, 1] (R32), ``agreement`` the raw majority share of the directional ones, 0 without any (R33, G10).
+    ``unique_sources`` counts distinct real documents (R30), ``average_credibility`` is in [0, 1] (R32),
+    ``agreement`` the raw majority share of the directional ones, 0 without any (R33, G10).
     """
 
-    active: Int
     unique_sources: Int
     average_credibility: Float
     agreement: Float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """All that a rule for direction or confidence may look at, one row per key."""
+
+    average: Float
+    contradiction: Float
+    support: Support
+    posterior: Posterior
+    regimes: Regimes
 
 
 def weighted_averages(weight: Float, impact: Float, sentiment: Float, offsets: Int) -> Float:
@@ -93,20 +104,12 @@ def weighted_averages(weight: Float, impact: Float, sentiment: Float, offsets: I
     return np.clip(divide(exact_sums(weight * impact * sentiment, offsets), total), -1.0, 1.0)
 
 
-def heuristic_direction(
-    average: Float,
-    contradiction: Float,
-    posterior: Posterior,  # noqa: ARG001 - the same signature in both sets of rules
-    regimes: Regimes,  # noqa: ARG001
-    config: TrendConfig,
-) -> Int:
-    """Mixed, positive, negative, neutral: the first rule that holds wins.
+def threshold_direction(average: Float, contradiction: Float, config: TrendConfig) -> Int:
+    """Mixed, positive, negative, neutral: the first rule that holds wins (heuristic).
 
     Args:
         average: weighted average in [-1, 1].
         contradiction: score in [0, 0.5].
-        posterior: not used.
-        regimes: not used.
         config: the thresholds.
 
     Returns:
@@ -116,43 +119,49 @@ def heuristic_direction(
 
     """
     mixed = (contradiction > config.mixed_threshold) & (np.abs(average) < config.mixed_sentiment_bound)
-    return np.select(
-        [mixed, average >= config.positive_threshold, average <= config.negative_threshold],
-        [
-            DIRECTIONS[TrendDirection.MIXED],
-            DIRECTIONS[TrendDirection.POSITIVE],
-            DIRECTIONS[TrendDirection.NEGATIVE],
-        ],
-        DIRECTIONS[TrendDirection.NEUTRAL],
-    ).astype(np.int64)
+    positive, negative = average >= config.positive_threshold, average <= config.negative_threshold
+    return _first_that_holds(((mixed, _MIXED), (positive, _POSITIVE), (negative, _NEGATIVE)))
 
 
-def probabilistic_direction(
-    average: Float,  # noqa: ARG001 - the same signature in both sets of rules
-    contradiction: Float,  # noqa: ARG001
-    posterior: Posterior,
-    regimes: Regimes,
-    config: TrendConfig,
+def entropy_direction(
+    mass: Float, p_bull: Float, entropy: Float, threshold: Float, config: TrendConfig
 ) -> Int:
-    """Neutral without evidence, mixed by entropy, else by probability beyond the regime's threshold.
+    """Neutral without evidence, mixed by entropy, else by probability beyond a threshold (probabilistic).
+
+    Args:
+        mass: evidence of both sides.
+        p_bull: its probability.
+        entropy: of that probability.
+        threshold: the regime's distance from 1/2 at which a direction begins.
+        config: the bound of the entropy.
+
+    Returns:
+        Codes of TrendDirection.
 
     Implements: R181, R182.
+
     """
-    return np.select(
-        [
-            posterior.mass == 0.0,
-            posterior.entropy > config.entropy_mixed_threshold,
-            posterior.p_bull > 0.5 + regimes.threshold,
-            posterior.p_bull < 0.5 - regimes.threshold,
-        ],
-        [
-            DIRECTIONS[TrendDirection.NEUTRAL],
-            DIRECTIONS[TrendDirection.MIXED],
-            DIRECTIONS[TrendDirection.POSITIVE],
-            DIRECTIONS[TrendDirection.NEGATIVE],
-        ],
-        DIRECTIONS[TrendDirection.NEUTRAL],
-    ).astype(np.int64)
+    silent, mixed = mass == 0.0, entropy > config.entropy_mixed_threshold
+    positive, negative = p_bull > 0.5 + threshold, p_bull < 0.5 - threshold
+    return _first_that_holds(
+        ((silent, _NEUTRAL), (mixed, _MIXED), (positive, _POSITIVE), (negative, _NEGATIVE))
+    )
+
+
+def _first_that_holds(rules: Sequence[tuple[Bool, int]]) -> Int:
+    """Code of the first condition that holds in each row; neutral where none does."""
+    return np.select([condition for condition, _ in rules], [code for _, code in rules], _NEUTRAL)
+
+
+def heuristic_direction(standing: Standing, config: TrendConfig) -> Int:
+    """Direction by :func:`threshold_direction`."""
+    return threshold_direction(standing.average, standing.contradiction, config)
+
+
+def probabilistic_direction(standing: Standing, config: TrendConfig) -> Int:
+    """Direction by :func:`entropy_direction`."""
+    found = standing.posterior
+    return entropy_direction(found.mass, found.p_bull, found.entropy, standing.regimes.threshold, config)
 
 
 def count_factor(unique_sources: Int, config: TrendConfig) -> Float:
@@ -173,14 +182,10 @@ def agreement_dampener(unique_sources: Int, config: TrendConfig) -> Float:
     )
 
 
-def heuristic_confidence(
-    support: Support,
-    contradiction: Float,
-    posterior: Posterior,  # noqa: ARG001 - the same signature in both sets of rules
-    regimes: Regimes,  # noqa: ARG001
-    config: TrendConfig,
-) -> Float:
-    """``.3 count + .3 credibility + .4 agreement - .4 contradiction``, clamped to [0, 1]; 0 without signals.
+def agreement_confidence(support: Support, contradiction: Float, config: TrendConfig) -> Float:
+    """``.3 count + .3 credibility + .4 agreement - .4 contradiction``, clamped to [0, 1] (heuristic).
+
+    Every part is 0 without an active signal, so the result is.
 
     Implements: R35, R36, R37, R38.
     """
@@ -191,29 +196,36 @@ def heuristic_confidence(
         + config.confidence_agreement_weight * dampened
         - config.confidence_contradiction_penalty * contradiction
     )
-    return np.where(support.active > 0, np.clip(raw, 0.0, 1.0), 0.0)
+    return np.clip(raw, 0.0, 1.0)
 
 
-def probabilistic_confidence(
-    support: Support,  # noqa: ARG001 - the same signature in both sets of rules
-    contradiction: Float,
-    posterior: Posterior,
-    regimes: Regimes,
-    config: TrendConfig,  # noqa: ARG001
-) -> Float:
-    """The posterior's confidence less the regime's share of the contradiction, clamped to [0, 1] (G17).
+def posterior_confidence(bayesian_confidence: Float, contradiction: Float, penalty: Float) -> Float:
+    """The posterior's confidence less the regime's share of the contradiction (probabilistic, G17).
 
     Implements: R184.
     """
-    return np.clip(posterior.bayesian_confidence - regimes.penalty * contradiction, 0.0, 1.0)
+    return np.maximum(0.0, bayesian_confidence - penalty * contradiction)
+
+
+def heuristic_confidence(standing: Standing, config: TrendConfig) -> Float:
+    """Confidence by :func:`agreement_confidence`."""
+    return agreement_confidence(standing.support, standing.contradiction, config)
+
+
+def probabilistic_confidence(standing: Standing, config: TrendConfig) -> Float:  # noqa: ARG001
+    """Confidence by :func:`posterior_confidence`."""
+    confidence, penalty = standing.posterior.bayesian_confidence, standing.regimes.penalty
+    return posterior_confidence(confidence, standing.contradiction, penalty)
 
 
 def strengths(average: Float, modifier: Float) -> Float:
-    """``min(1, |clamp(average * m, -2, 2)|)``; the modifier is 1 in heuristic mode (C42, G8, G16).
+    """``min(1, |average * m|)``; the modifier is 1 in heuristic mode (C42, G8, G16).
+
+    The clamp of the product to [-2, 2] is part of the bound: the average is in [-1, 1], m in [0, 2].
 
     Implements: R15.
     """
-    return np.minimum(1.0, np.abs(np.clip(average * modifier, -2.0, 2.0)))
+    return np.minimum(1.0, np.abs(average * modifier))
 
 
 def support_of(rows: ActiveSignals, is_document: Bool, offsets: Int) -> Support:
@@ -229,12 +241,9 @@ def support_of(rows: ActiveSignals, is_document: Bool, offsets: Int) -> Support:
     positive = np.bincount(group[rows.sentiment > 0.0], minlength=groups)
     negative = np.bincount(group[rows.sentiment < 0.0], minlength=groups)
     return Support(
-        active=np.diff(offsets),
         unique_sources=np.bincount(group[documents][distinct], minlength=groups),
         average_credibility=group_means(rows.credibility, offsets),
-        agreement=divide(
-            np.maximum(positive, negative).astype(np.float64), (positive + negative).astype(np.float64)
-        ),
+        agreement=np.maximum(positive, negative) / np.maximum(1, positive + negative),
     )
 
 
@@ -253,7 +262,7 @@ def top_labels(
 
     """
     counted = np.flatnonzero((label >= 0) & (weight > 0.0))
-    order = counted[np.argsort(group[counted] * len(table) + label[counted], kind="stable")]
+    order = counted[ascending(group[counted], label[counted])]
     first, offsets = runs(group[order], label[order])
     total = exact_sums(weight[order], offsets)
     owner, name = group[order][first], label[order][first]
@@ -309,6 +318,7 @@ def trends_of(
     )
     posterior = rules.posterior(mass)
     support = support_of(rows, is_entity, offsets)
+    standing = Standing(average, contradiction, support, posterior, regimes)
     evidence = rank(
         Candidates(
             group=rows.key,
@@ -330,10 +340,10 @@ def trends_of(
         for code in (ROLES[EvidenceRole.SUPPORTING], ROLES[EvidenceRole.OPPOSING])
     ]
     result = TrendRows(
-        direction=rules.direction(average, contradiction, posterior, regimes, config.trend),
+        direction=rules.direction(standing, config.trend),
         strength=strengths(average, modifier),
         average=average,
-        confidence=rules.trend_confidence(support, contradiction, posterior, regimes, config.trend),
+        confidence=rules.trend_confidence(standing, config.trend),
         contradiction=contradiction,
         evidence_count=real[0] + real[1],
         supporting_count=real[0],
@@ -413,7 +423,7 @@ def _integrate(
         )
     found = rules.integrate_macro(averages[0], averages[1], both, config.macro)
     gone = found.removed[rows.key] & (rows.layer == _LAYERS[SignalLayer.MACRO])
-    return rows.take(~gone) if bool(gone.any()) else rows, found.modifier
+    return rows.take(~gone), found.modifier
 
 
 def _cited(evidence: EvidenceRows, role: EvidenceRole, ids: Strings, keys: int) -> list[list[str]]:
@@ -445,14 +455,7 @@ def derive_trend_direction(
     >>> derive_trend_direction(0.30, 0.40).value
     'positive'
     """
-    nothing = Mass(np.zeros(1), np.zeros(1))
-    found = heuristic_direction(
-        np.array([average]),
-        np.array([contradiction]),
-        no_posterior(nothing),
-        _regimes(None),
-        config or TrendConfig(),
-    )
+    found = threshold_direction(np.array([average]), np.array([contradiction]), config or TrendConfig())
     return list(TrendDirection)[int(found[0])]
 
 
@@ -460,10 +463,11 @@ def derive_probabilistic_direction(
     posterior: BayesianPosterior, regime: RegimeClassification, config: TrendConfig | None = None
 ) -> TrendDirection:
     """Direction of one posterior (R181, R182)."""
-    unused = np.zeros(1)
-    found = probabilistic_direction(
-        unused, unused, _posterior(posterior), _regimes(regime), config or TrendConfig()
+    mass = (posterior.alpha - 1.0) + (posterior.beta - 1.0)
+    evidence, p_bull, entropy, threshold = (
+        np.array([value]) for value in (mass, posterior.p_bull, posterior.entropy, regime.bullish_threshold)
     )
+    found = entropy_direction(evidence, p_bull, entropy, threshold, config or TrendConfig())
     return list(TrendDirection)[int(found[0])]
 
 
@@ -471,29 +475,16 @@ def compute_trend_confidence(
     signals: Sequence[WeightedSignal], contradiction: float, config: TrendConfig | None = None
 ) -> float:
     """Heuristic confidence of one list of signals in [0, 1] (R37)."""
-    nothing = Mass(np.zeros(1), np.zeros(1))
-    found = heuristic_confidence(
-        support_of_signals(signals),
-        np.array([contradiction]),
-        no_posterior(nothing),
-        _regimes(None),
-        config or TrendConfig(),
-    )
-    return float(found[0])
+    support = support_of_signals(signals)
+    return float(agreement_confidence(support, np.array([contradiction]), config or TrendConfig())[0])
 
 
 def compute_bayesian_trend_confidence(
     posterior: BayesianPosterior, contradiction: float, regime: RegimeClassification
 ) -> float:
     """Confidence of one posterior in [0, 1] (R184)."""
-    found = probabilistic_confidence(
-        support_of_signals([]),
-        np.array([contradiction]),
-        _posterior(posterior),
-        _regimes(regime),
-        TrendConfig(),
-    )
-    return float(found[0])
+    confidence, penalty = posterior.bayesian_confidence, regime.contradiction_penalty_multiplier
+    return float(posterior_confidence(*(np.array([v]) for v in (confidence, contradiction, penalty)))[0])
 
 
 def support_of_signals(signals: Sequence[WeightedSignal]) -> Support:
@@ -511,7 +502,7 @@ def assemble_trend_summary(
     config: OracleConfig,
     rules: RuleSet,
     closes: Sequence[float] = (),
-    volumes: Sequence[float] = (),
+    volumes: Sequence[float] | None = None,
 ) -> TrendSummary:
     """Trend of one list of signals.
 
@@ -523,16 +514,16 @@ def assemble_trend_summary(
         config: the configuration.
         rules: the set of rules of the mode.
         closes: daily closes known at that moment, oldest first.
-        volumes: the volumes of the same days; none for unknown.
+        volumes: the volumes of the same days; None where unknown.
 
     """
-    days = len(closes)
+    days = np.arange(len(closes))
     bars = BarRows(
-        entity=np.zeros(days, np.int64),
-        day=np.arange(days),
-        known_us=np.arange(days),
-        close=np.array(closes, np.float64),
-        volume=np.array(volumes, np.float64) if len(volumes) > 0 else np.full(days, np.nan),
+        entity=np.zeros_like(days),
+        day=days,
+        known_us=days,
+        close=np.array(closes),
+        volume=np.full(len(days), np.nan) if volumes is None else np.array(volumes),
     )
     context = market_context(bars, 1, config.scoring.volatility_period_days)
     frame = trends_of(single_frame(signals), context, rules.regimes(bars, 1, config.regime), config, rules)
@@ -562,31 +553,4 @@ def assemble_trend_summary(
         entropy=number["entropy"],
         regime=regime,
         pipeline_mode=rules.mode,
-    )
-
-
-def _posterior(one: BayesianPosterior) -> Posterior:
-    """One row; its mass is what lies above the prior."""
-    return Posterior(
-        mass=np.array([(one.alpha - 1.0) + (one.beta - 1.0)]),
-        p_bull=np.array([one.p_bull]),
-        alpha=np.array([one.alpha]),
-        beta=np.array([one.beta]),
-        log_likelihood=np.array([one.log_likelihood]),
-        bayesian_confidence=np.array([one.bayesian_confidence]),
-        entropy=np.array([one.entropy]),
-    )
-
-
-def _regimes(one: RegimeClassification | None) -> Regimes:
-    """One row; None for the mode without regimes."""
-    if one is None:
-        missing = np.full(1, np.nan)
-        return Regimes(np.full(1, -1), missing, missing, missing, missing)
-    return Regimes(
-        regime=np.array([list(MarketRegime).index(one.regime)]),
-        trend_indicator=np.array([one.trend_indicator]),
-        volatility_ratio=np.array([one.volatility_ratio]),
-        threshold=np.array([one.bullish_threshold]),
-        penalty=np.array([one.contradiction_penalty_multiplier]),
     )

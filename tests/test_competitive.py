@@ -22,7 +22,7 @@ from oracle_core.enums import SignalLayer, Window
 from oracle_core.frames import SignalFrame
 from oracle_core.inputs import US_PER_DAY, US_PER_HOUR
 from oracle_core.scoring import valid_documents
-from tests.strategies import AS_OF_DAY, AS_OF_US, Bar, Document, Edge, World
+from tests.strategies import AS_OF_DAY, AS_OF_US, NAN, Bar, Document, Edge, World
 
 RULES = CompetitiveConfig()
 HEURISTIC = OracleConfig()
@@ -48,8 +48,9 @@ def test_r189_attenuated_transfer(distance: int, expected: float) -> None:
 def test_r189_a_negative_correlation_turns_the_signal_and_is_clamped() -> None:
     one = np.array([1])
     assert attenuated_transfer(column(0.6), column(-0.8), one, RULES)[0] == pytest.approx(-0.176582, abs=1e-6)
-    beyond = attenuated_transfer(column(0.6), column(-7.0), one, RULES)[0]
-    assert beyond == attenuated_transfer(column(0.6), column(-1.0), one, RULES)[0]
+    for far, edge in ((-7.0, -1.0), (7.0, 1.0)):
+        beyond = attenuated_transfer(column(0.6), column(far), one, RULES)[0]
+        assert beyond == attenuated_transfer(column(0.6), column(edge), one, RULES)[0]
 
 
 @pytest.mark.parametrize(("distance", "expected"), [(1, 0.3), (2, 0.0), (3, 0.0)])
@@ -113,6 +114,21 @@ def test_parallel_edges_join_and_self_edges_are_ignored() -> None:
     found = related([("a", "b", 0.3), ("b", "a", -0.6), ("a", "a", 1.0), ("b", "b", 1.0)], 3)
     assert found == {"b": (1, -0.6)}
     assert related([("a", "b", 0.6), ("b", "a", -0.6)], 1) == {"b": (1, 0.6)}
+
+
+def test_two_neighbours_of_one_entity_keep_their_edges() -> None:
+    star = [("a", "x", 0.3), ("b", "x", -0.6), ("c", "x", 0.9)]
+    assert related(star, 1) == {"x": (1, 0.3)}
+    assert related(star, 1, "b") == {"x": (1, -0.6)}
+    assert related(star, 2, "c") == {"x": (1, 0.9), "a": (2, 0.27), "b": (2, -0.54)}
+
+
+def test_correlations_beyond_1_or_missing_are_clamped_or_0() -> None:
+    assert related([("a", "b", 7.0), ("a", "c", -7.0), ("a", "d", NAN)], 1) == {
+        "b": (1, 1.0),
+        "c": (1, -1.0),
+        "d": (1, 0.0),
+    }
 
 
 def test_an_entity_without_edges_has_no_relations() -> None:
@@ -389,12 +405,41 @@ def test_catalysts_keep_apart_and_each_gives_a_signal() -> None:
     assert [tables.catalysts[row.catalyst[0]] for row in found.values()] == ["legal", "rumour"]
 
 
-def days_known(*documents: Document, bars: tuple[Bar, ...], as_of_us: int = AS_OF_US) -> list[int]:
-    """Days with an outcome per catalyst, the least number of days set to 1."""
+def test_histories_of_neighbouring_entities_catalysts_and_days_do_not_mix() -> None:
+    """The same catalyst and days at two entities, two catalysts on the same days."""
+    own, bars = history([1, 1, 1])
+    other, more = history([-1, -1, -1], entity="b")
+    rumours = tuple(replace(d, id=f"r{d.id}", catalyst="rumour", sentiment=-1.0) for d in own)
+    triggers = (TRIGGER, replace(TRIGGER, id="n2", entity="b"), replace(TRIGGER, id="n3", catalyst="rumour"))
+    world = World((*own, *other, *rumours, *triggers), bars + more)
+    frame = scored(world)
+    found = [synthetic(frame, entity, DAY, SignalLayer.PATTERN) for entity in (0, 1)]
+    signs = [{name: (row.sentiment[0], row.impact[0]) for name, row in one.items()} for one in found]
+    assert signs == [
+        {"pattern:a:legal:1d": (1.0, 1.0), "pattern:a:rumour:1d": (-1.0, 1.0)},
+        {"pattern:b:legal:1d": (-1.0, 1.0)},
+    ]
+
+
+def test_a_day_is_averaged_by_size_not_by_count() -> None:
+    """At noon a late bar lifts the starting close from 100 to 109: up 10 % for the first, .9 % after."""
+    bars = (Bar("a", 102, 100.0), Bar("a", 101, 109.0, known_late_hours=12.0), Bar("a", 96, 110.0))
+    first = Document("m", "a", age_hours=24.0 * 100 + 6.0, catalyst="legal")
+    against = [replace(first, id=f"x{n}", sentiment=-1.0, age_hours=24.0 * 100 - 6.0) for n in range(2)]
+    assert known_history(first, *against, bars=bars) == [(1, 1)]
+    assert known_history(*against, bars=bars) == [(1, 0)]
+
+
+def known_history(*documents: Document, bars: tuple[Bar, ...]) -> list[tuple[int, int]]:
+    """Days with an outcome and positive ones per catalyst, the least number of days set to 1."""
     inputs = World(documents, bars).inputs()
     config = CompetitiveConfig(pattern_min_days=1)
-    found = patterns(inputs, valid_documents(inputs.documents), np.array([0]), as_of_us, config)
-    return found.days.tolist()
+    found = patterns(inputs, valid_documents(inputs.documents), np.array([0]), AS_OF_US, config)
+    return list(zip(found.days.tolist(), found.positive_days.tolist(), strict=True))
+
+
+def days_known(*documents: Document, bars: tuple[Bar, ...]) -> list[int]:
+    return [days for days, _ in known_history(*documents, bars=bars)]
 
 
 @pytest.mark.parametrize(

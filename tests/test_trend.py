@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 from oracle_core import cycle
@@ -24,6 +25,7 @@ from oracle_core.trend import (
     compute_trend_confidence,
     derive_probabilistic_direction,
     derive_trend_direction,
+    strengths,
     support_of_signals,
     weighted_sentiment_average,
 )
@@ -143,6 +145,20 @@ def test_r16_one_signal_averages_its_impact_and_none_averages_0() -> None:
     assert weighted_sentiment_average([]) == 0.0
 
 
+def test_r16_rounding_does_not_lead_beyond_1() -> None:
+    """Added from the left .7, .2 and .9 are less than their exact sum."""
+    for sign in (1.0, -1.0):
+        assert (
+            weighted_sentiment_average([signal(f"d{n}", w, sign) for n, w in enumerate((0.7, 0.2, 0.9))])
+            == sign
+        )
+
+
+def test_r15_a_modified_strength_is_at_most_1() -> None:
+    found = strengths(np.array([0.9, -0.9, 0.4, -0.4]), np.array([2.0, 2.0, 1.15, 0.85]))
+    assert found == pytest.approx([1.0, 1.0, 0.46, 0.34])
+
+
 def test_r16_a_neutral_signal_dilutes_the_average() -> None:
     assert weighted_sentiment_average([signal("a", 1.0), signal("b", 3.0, 0.0)]) == 0.25
 
@@ -161,7 +177,6 @@ def test_r30_unique_sources_are_distinct_documents_of_active_signals() -> None:
     ]
     found = support_of_signals(signals)
     assert found.unique_sources.tolist() == [2]
-    assert found.active.tolist() == [4]
 
 
 @pytest.mark.parametrize(
@@ -379,6 +394,14 @@ def test_r181_balanced_evidence_is_mixed_but_none_is_neutral() -> None:
     assert derive_probabilistic_direction(BayesianPosterior.PRIOR, UNCERTAIN) is NEUTRAL
 
 
+@pytest.mark.parametrize(("p_bull", "expected"), [(0.65, NEUTRAL), (0.35, NEUTRAL), (0.66, POSITIVE)])
+def test_r181_thresholds_are_exclusive(p_bull: float, expected: TrendDirection) -> None:
+    made = replace(posterior(0.9), p_bull=p_bull, entropy=0.9)
+    assert derive_probabilistic_direction(made, UNCERTAIN) is expected
+    mixed = replace(made, entropy=0.900001)
+    assert derive_probabilistic_direction(mixed, UNCERTAIN) is MIXED
+
+
 @pytest.mark.parametrize(
     ("name", "p_bull", "expected"),
     [
@@ -475,3 +498,40 @@ def test_regime_settings_reach_the_trend() -> None:
     never = ON.with_settings({"regime.trend_vol_ratio": 0.0})
     assert RegimeConfig().trend_vol_ratio == 1.2
     assert {list(MarketRegime)[c] for c in trends_of(world, never).rows.regime} == {MarketRegime.UNCERTAINTY}
+
+
+def test_a_document_of_two_neighbouring_keys_is_a_source_of_both() -> None:
+    found = trends_of(World(documents=(Document("d", "a"), Document("d", "b"))))
+    assert found.rows.unique_sources.tolist() == [1] * 10
+    assert found.keys.entity.tolist() == [0] * 5 + [1] * 5
+
+
+def test_settings_of_the_market_context_reach_the_trend() -> None:
+    """And so does every entity, however many there are."""
+    bars = tuple(Bar(f"e{n:02d}", k, 100.0 + k % 3, 1000.0) for n in range(30) for k in range(1, 9))
+    world = World(bars=bars)
+    assert all(math.isnan(value) for value in trends_of(world).rows.volatility)
+    short = CONFIG.with_settings({"scoring.volatility_period_days": 5})
+    found = trends_of(world, short).rows.volatility
+    assert len(found) == 150
+    assert all(value > 0.0 for value in found)
+
+
+def test_a_summary_carries_everything_of_the_trend() -> None:
+    closes = [100.0 * 1.01**n for n in range(120)]
+    signals = [
+        signal("a", 2.0, catalyst_type="legal", risks=("fraud",)),
+        signal("b", 1.0, -1.0, 0.5, catalyst_type="legal"),
+    ]
+    found = summary(signals, PipelineMode.PROBABILISTIC, closes=closes, volumes=[100.0] * 119 + [150.0])
+    assert [detail["dimension"] for detail in found.disagreement_details] == ["sentiment", "catalyst:legal"]
+    assert (found.top_supporting_evidence, found.top_opposing_evidence) == (("a",), ("b",))
+    assert (found.dominant_catalysts, found.material_risks) == (("legal",), ("fraud",))
+    assert found.regime == "trend_following"
+    assert found.market_context["volume_change_pct"] == pytest.approx(50.0)
+    assert found.market_context["price_change_pct"] == pytest.approx(1.0)
+    assert found.market_context["volatility"] == pytest.approx(0.0, abs=1e-9)
+    assert (found.entity_id, found.window, found.generated_at) == ("a", Window.SEVEN_DAYS, NOW)
+    unknown = summary(signals, closes=closes)
+    assert unknown.market_context["volume_change_pct"] is None
+    assert unknown.market_context["price_change_pct"] == pytest.approx(1.0)
