@@ -453,7 +453,8 @@ def _entity_rows(
         risks=rows.risks,
     )
     skipped = np.bincount(key[~good], minlength=len(scope))
-    return scored.take(good), skipped
+    # Mostly nothing is skipped, and a copy of every column is what costs.
+    return scored if bool(good.all()) else scored.take(good), skipped
 
 
 def _merge(
