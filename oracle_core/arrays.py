@@ -172,7 +172,7 @@ def merge_tables(first: Strings, second: Strings) -> tuple[Strings, Int, Int]:
         The merged table, sorted by code point and unique, and the new code of each entry of both tables.
 
     """
-    places = np.searchsorted(first, second) if len(first) > 0 else np.zeros(len(second), np.int64)
+    places = np.searchsorted(first, second)
     known = np.zeros(len(second), np.bool_)
     inside = places < len(first)
     known[inside] = first[places[inside]] == second[inside]

@@ -362,9 +362,8 @@ def score_signals(
             keys, layer, related, history, as_of_us=as_of_us, config=config.competitive
         )
         parts.append((repeated, pattern_names(repeated, keys, inputs.entities, inputs.catalysts)))
-    rows, ids = _merge(
-        scored.take(scored.key < len(keys)), inputs.document_ids, parts, config.scoring.max_combined
-    )
+    own = scored if len(scope) == len(keys) else scored.take(scored.key < len(keys))
+    rows, ids = _merge(own, inputs.document_ids, parts, config.scoring.max_combined)
     return SignalFrame(
         keys=keys,
         ids=ids,

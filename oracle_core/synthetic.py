@@ -33,7 +33,7 @@ class SyntheticSignals(Columns):
     def rows(self, signal: Int, max_combined: float) -> SignalRows:
         """The rows of the signal frame; ``signal`` gives the code of each name."""
         count = len(self.key)
-        one, unused, none = np.ones(count), np.full(count, np.nan), np.full(count, -1, np.int64)
+        one, unused, none = np.ones(count), np.full(count, np.nan), np.full(count, -1)
         return SignalRows(
             key=self.key,
             signal=signal[self.name],

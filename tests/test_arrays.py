@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle_core.arrays import (
+    ascending,
     bisect,
     concatenate,
     divide,
@@ -128,6 +129,14 @@ def test_newest_first_orders_by_group_time_and_code(rows: list[tuple[int, int, i
     assert found == sorted(rows, key=lambda row: (row[0], -row[1], row[2]))
 
 
+def test_ascending_keeps_the_order_of_equals_and_orders_what_does_not_fit_into_one_number() -> None:
+    group, value = np.array([1, 0, 1, 0, 1]), np.array([5, 2**62, 5, -(2**62), 4])
+    assert ascending(group, value).tolist() == [3, 1, 4, 0, 2]
+    small = np.array([1, 0, 1, 0, 1]), np.array([5, 9, 5, 8, 4])
+    assert ascending(*small).tolist() == [3, 1, 4, 0, 2]
+    assert ascending(np.zeros(0, np.int64), np.zeros(0, np.int64)).tolist() == []
+
+
 @given(st.sets(st.text("abc", max_size=3)), st.sets(st.text("abc", max_size=3)))
 def test_merged_tables_are_sorted_unique_and_map_both(first: set[str], second: set[str]) -> None:
     a, b = table(*sorted(first)), table(*sorted(second))
@@ -143,6 +152,11 @@ def test_strings_are_ordered_by_code_point() -> None:
     assert names.tolist() == ["Z", "a", "é"]
     assert codes.tolist() == [2, 1, 0, 1]
     assert string_codes([])[0].tolist() == []
+
+
+def test_concatenate_of_one_part_is_that_part() -> None:
+    rows = single_frame([signal("a", risks=("x", "y"))]).rows
+    assert concatenate([rows]).risks.codes.tolist() == [0, 1]
 
 
 def test_concatenate_stacks_columns_and_lists() -> None:

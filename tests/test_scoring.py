@@ -425,6 +425,15 @@ def test_the_frame_carries_the_tables_of_its_codes() -> None:
     assert [frame.risk_labels[code] for code in row.risks.codes] == ["r"]
 
 
+def test_synthetic_signals_have_no_source_and_no_risks() -> None:
+    rows = scored(a_world()).rows
+    rows = rows.take(rows.layer != list(SignalLayer).index(SignalLayer.ENTITY))
+    for name in ("source", "source_type", "catalyst"):
+        assert set(getattr(rows, name).tolist()) == {-1}, name
+    assert len(rows.risks.codes) == 0
+    assert np.isnan(rows.sigmoid_gate).all()
+
+
 def test_synthetic_weights_are_clamped_like_others() -> None:
     frame = scored(a_world(), **{"scoring.max_combined": 0.05})
     assert set(frame.rows.combined.tolist()) == {0.05}
