@@ -734,7 +734,7 @@ def world(entities: int, risk: str = "litigation") -> list[Document]:
 
 
 def doubtful() -> list[Document]:
-    """One entity that fails the gates only, as its documents take no side, and one whose data alone are poor."""
+    """One entity fails the gates only, as its documents take no side; the data of the other are poor."""
     calm = [
         Document(
             f"calm-{i}",
