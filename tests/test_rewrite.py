@@ -366,11 +366,11 @@ def test_a_name_inside_a_longer_name_does_not_free_its_numbers() -> None:
     """In whatever capitals, the longer name may be repeated."""
     facts = replace(
         FACTS,
-        risks=("crisis", "world crisis 1998"),
-        thesis=THESIS.replace("supply shock", "world crisis 1998"),
+        risks=("crisis", "big crisis 1998"),
+        thesis=THESIS.replace("supply shock", "big crisis 1998"),
     )
-    honest = HONEST.replace("supply shock", "world crisis 1998").replace("litigation and ", "")
-    assert refused(f"{honest} World crisis 1998 is a risk.", facts) is None
+    honest = HONEST.replace("supply shock", "big crisis 1998").replace("litigation and ", "")
+    assert refused(f"{honest} Big crisis 1998 is a risk.", facts) is None
     assert refused(f"{honest} It is 1998.", facts) is Refusal.NEW_NUMBER
 
 
