@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,12 +43,14 @@ if TYPE_CHECKING:
 
     from oracle_core.config import OracleConfig
     from oracle_core.frames import DecisionFrame, ProjectionFrame, SignalFrame, TrendFrame
-    from oracle_core.inputs import CycleInputs, Float, Int, Keys, StandingRows
+    from oracle_core.inputs import CycleInputs, Float, HistoryRows, Int, Keys, StandingRows
     from oracle_dagster.storage.database import Bulk, Database
 
     Frame = SignalFrame | TrendFrame | ProjectionFrame | DecisionFrame
     F = TypeVar("F", SignalFrame, TrendFrame, ProjectionFrame, DecisionFrame)
     Progress = Callable[[str, int, int], None]
+    AccuracySource = Callable[[Database, Cycle], tuple[pa.Array, Float, Int]]
+    Change = Callable[[CycleInputs], CycleInputs]
 
 T = TypeVar("T")
 
@@ -145,22 +147,89 @@ def run_stages(
         StorageError: the database cannot be used; what is written stays, and the run can be repeated.
 
     """
-    unknown = sorted(set(stages) - set(STAGES)) + sorted({w for _, w in keys} - set(results.WINDOWS))
-    if unknown:
-        there_are = ", ".join((*STAGES, *results.WINDOWS))
-        raise ValueError(f"unknown stage or window: {', '.join(unknown)}; there are {there_are}")
-    chosen = [stage for stage in STAGES if stage in stages]
-    order = {window: code for code, window in enumerate(results.WINDOWS)}
-    ordered = sorted(set(keys), key=lambda key: (key[0], order[key[1]]))
+    chosen, ordered = _asked(keys, stages)
     with Rewriter(database) as rewriter:
         run = _Run(database, cycle, chosen, rewriter=rewriter, run_id=run_id, on_progress=on_progress)
-        _run_blocks(run, ordered, on_progress, block_entities)
+        for block in _blocks(ordered, on_progress, block_entities):
+            run.block(block)
     report = run.report(ordered)
     _record(database, cycle, run, report, run_id=run_id, keys=ordered)
     return report
 
 
-def _run_blocks(run: _Run, ordered: Sequence[Key], on_progress: Progress | None, block_entities: int) -> None:
+@dataclass(frozen=True)
+class Rehearsed:
+    """What a run of stages would do: its report, and every frame that it would write, by part."""
+
+    report: StageReport
+    parts: list[Part]
+
+
+def rehearse(
+    database: Database,
+    cycle: Cycle,
+    keys: Sequence[Key],
+    stages: Collection[str],
+    *,
+    accuracy: AccuracySource = inputs.peek_accuracy,
+    change: Change | None = None,
+    on_progress: Progress | None = None,
+    block_entities: int = BLOCK_ENTITIES,
+) -> Iterator[Rehearsed]:
+    """Compute what :func:`run_stages` would write for the keys, by the same code, and write nothing.
+
+    The cycle need not be recorded, nor its configuration stored. A recorded one reads what it read, so that
+    the result is the stored one bit for bit (the words of a model apart: theses are the rules' own).
+
+    Args:
+        database: the domain database.
+        cycle: of :func:`open_cycle` or :func:`oracle_dagster.storage.cycles.read_cycle`, or made up.
+        keys: pairs of entity and window.
+        stages: some of ``STAGES``, in any order.
+        accuracy: where the accuracy of the sources comes from.
+        change: applied to what is read of every block, for asking what would be if.
+        on_progress: called with the phase, the keys done and all keys, before and after every block.
+        block_entities: entities worked on at a time; what is yielded bounds the memory, not the sum of it.
+
+    Yields:
+        One result per block of entities.
+
+    Raises:
+        ValueError: unknown stage or window.
+        StorageError: the database cannot be used.
+
+    """
+    chosen, ordered = _asked(keys, stages)
+    for block in _blocks(ordered, on_progress, block_entities):
+        run = _Run(
+            database,
+            cycle,
+            chosen,
+            rewriter=None,
+            run_id="",
+            on_progress=None,
+            writers=_NOWHERE,
+            accuracy=accuracy,
+            change=change,
+        )
+        run.block(block)
+        yield Rehearsed(run.report(block), run.finished)
+
+
+def _asked(keys: Sequence[Key], stages: Collection[str]) -> tuple[list[str], list[Key]]:
+    """The stages in their order, the keys by entity and window, each once."""
+    unknown = sorted(set(stages) - set(STAGES)) + sorted({w for _, w in keys} - set(results.WINDOWS))
+    if unknown:
+        there_are = ", ".join((*STAGES, *results.WINDOWS))
+        raise ValueError(f"unknown stage or window: {', '.join(unknown)}; there are {there_are}")
+    order = {window: code for code, window in enumerate(results.WINDOWS)}
+    return (
+        [stage for stage in STAGES if stage in stages],
+        sorted(set(keys), key=lambda key: (key[0], order[key[1]])),
+    )
+
+
+def _blocks(ordered: Sequence[Key], on_progress: Progress | None, block_entities: int) -> Iterator[list[Key]]:
     entities = sorted({entity for entity, _ in ordered})
     by_entity: dict[str, list[Key]] = {entity: [] for entity in entities}
     for key in ordered:
@@ -170,7 +239,7 @@ def _run_blocks(run: _Run, ordered: Sequence[Key], on_progress: Progress | None,
         if on_progress is not None:
             on_progress("computing", done, len(ordered))
         block = [key for entity in entities[first : first + block_entities] for key in by_entity[entity]]
-        run.block(block)
+        yield block
         done += len(block)
     if on_progress is not None:
         on_progress("computing", done, len(ordered))
@@ -286,15 +355,62 @@ class _Clock:
             self._inside = outer + spent
 
 
-@dataclass
-class _Part:
-    """Keys that go through the stages together: one configuration, one source of each earlier stage."""
+@dataclass(frozen=True)
+class Part:
+    """Keys that went through the stages together: one configuration, one source of each earlier stage.
+
+    The frames hold one row (or group of rows) per key, in the order of ``keys``; a stage that was not among
+    those asked for, and whose result no later one needed, leaves None. ``history`` and ``standing`` are what
+    the projections and the decisions were compared with.
+    """
 
     keys: list[Key]
     cycle: Cycle
+    inputs: CycleInputs
     signals: SignalFrame | None = None
     trends: TrendFrame | None = None
+    history: HistoryRows | None = None
     projections: ProjectionFrame | None = None
+    standing: StandingRows | None = None
+    decided: DecisionFrame | None = None
+    made: Sequence[decisions.Decision] = ()
+
+
+class _Decided(NamedTuple):
+    """A part with its decisions, as they were written."""
+
+    part: Part
+    frame: DecisionFrame
+    made: list[decisions.Decision]
+    theses: list[str]
+    written: int
+
+
+@dataclass(frozen=True)
+class _Writers:
+    """Where the stages put their rows; ``locking`` says whether the keys are locked meanwhile."""
+
+    signals: Callable[[Bulk, SignalFrame], int]
+    trends: Callable[[Bulk, Cycle, Sequence[Key], TrendFrame], tuple[int, bool]]
+    projections: Callable[[Bulk, Cycle, Sequence[Key], ProjectionFrame], int]
+    decisions: Callable[..., int]
+    locking: bool
+
+
+_TABLES: Final = _Writers(
+    results.write_signals,
+    results.write_trends,
+    results.write_projections,
+    decisions.write_decisions,
+    locking=True,
+)
+_NOWHERE: Final = _Writers(
+    lambda _bulk, frame: len(frame.rows.key),
+    lambda _bulk, _cycle, keys, _frame: (len(keys), True),
+    lambda _bulk, _cycle, keys, _frame: len(keys),
+    lambda *_, made, **__: sum(not decision.duplicate for decision in made),
+    locking=False,
+)
 
 
 @dataclass
@@ -315,12 +431,19 @@ class _Run:
         cycle: Cycle,
         stages: Sequence[str],
         *,
-        rewriter: Rewriter,
+        rewriter: Rewriter | None,
         run_id: str,
         on_progress: Progress | None,
+        writers: _Writers = _TABLES,
+        accuracy: AccuracySource = inputs.settle_accuracy,
+        change: Change | None = None,
     ) -> None:
         self.database = database
         self._rewriter = rewriter
+        self._writers = writers
+        self._accuracy = accuracy
+        self._change = change
+        self.finished: list[Part] = []
         self._run_id = run_id
         self._on_progress = on_progress
         self._words: dict[str, decisions.Wording] = {}
@@ -362,7 +485,7 @@ class _Run:
             self._fail(
                 self._stage, key, f"nothing about {key[0]} is known as of {self.cycle.as_of.isoformat()}"
             )
-        parts = [_Part([key for key in keys if key[0] in read.place], self.cycle)]
+        parts = [Part([key for key in keys if key[0] in read.place], self.cycle, read.inputs)]
         work = {
             "weighted_signals": self._signals,
             "trend_windows": self._trends,
@@ -373,6 +496,8 @@ class _Run:
             self._stage = stage
             with self.clock.phase(stage):
                 parts = [done for part in parts if part.keys for done in work[stage](part, read)]
+        if not self._writers.locking:  # nothing else keeps the frames
+            self.finished += parts
 
     def _read(self, keys: Sequence[Key]) -> _Slice:
         entities = sorted({entity for entity, _ in keys})
@@ -386,6 +511,8 @@ class _Run:
                 )
 
             known, columns = self.database.run(read, "REPEATABLE READ")
+        if self._change is not None:
+            columns = self._change(columns)
         newest = np.full(len(columns.entities), -1, np.int64)
         for rows in (columns.documents, columns.bars):
             np.maximum.at(newest, rows.entity, rows.known_us)
@@ -395,18 +522,19 @@ class _Run:
     def _share(self, cycle: Cycle) -> inputs.Shared:
         key = (cycle.as_of_us, cycle.config_version)
         if key not in self._shared:
-            accuracy = inputs.settle_accuracy(self.database, cycle)
+            accuracy = self._accuracy(self.database, cycle)
             self._shared[key] = self.database.run(
                 lambda bulk: inputs.read_shared(bulk, cycle, accuracy), "REPEATABLE READ"
             )
         return self._shared[key]
 
-    def _write(self, part: _Part, work: Callable[[Bulk], T]) -> T:
+    def _write(self, part: Part, work: Callable[[Bulk], T]) -> T:
         """One transaction on the keys of a part, under the locks of their entities."""
 
         def transaction(bulk: Bulk) -> T:
             cycles.enter(bulk, part.cycle)
-            cycles.lock_entities(bulk, {entity for entity, _ in part.keys})
+            if self._writers.locking:
+                cycles.lock_entities(bulk, {entity for entity, _ in part.keys})
             cycles.stage_keys(bulk, part.keys)
             return work(bulk)
 
@@ -415,11 +543,11 @@ class _Run:
 
     # ------------------------------------------------------------------------------------- stages
 
-    def _signals(self, part: _Part, read: _Slice) -> list[_Part]:
+    def _signals(self, part: Part, read: _Slice) -> list[Part]:
         keys = results.key_rows(part.keys, read.place)
         with self._phases.phase("score"):
             frame = _plain(score_signals(read.inputs, keys, part.cycle.as_of_us, part.cycle.config))
-        self._write(part, lambda bulk: results.write_signals(bulk, frame))
+        self._write(part, lambda bulk: self._writers.signals(bulk, frame))
         counts = np.bincount(frame.rows.key, minlength=len(keys)).tolist()
         active = np.bincount(frame.rows.key[frame.rows.combined > 0.0], minlength=len(keys)).tolist()
         skipped = frame.skipped.tolist()
@@ -428,14 +556,13 @@ class _Run:
             self._done("weighted_signals", key, read, rows=counts[at], version=version, shown=shown)
         return [dataclasses.replace(part, signals=frame)]
 
-    def _trends(self, part: _Part, read: _Slice) -> list[_Part]:
+    def _trends(self, part: Part, read: _Slice) -> list[Part]:
         done = []
         for each, signals in self._signals_of(part, read):
             config = each.cycle.config
             with self._phases.phase("trend"):
                 frame = _plain(assemble_trends(signals, read.inputs, each.cycle.as_of_us, config))
-            write = partial(results.write_trends, cycle=each.cycle, keys=each.keys, frame=frame)
-            _, history = self._write(each, write)
+            _, history = self._write(each, partial(self._write_trends, part=each, frame=frame))
             self.without_history += 0 if history else len(each.keys)
             tops = _top_evidence(frame)
             shown = _listed(
@@ -461,13 +588,13 @@ class _Run:
                 }
                 told = {**first, **rest, **posterior[at], **lists, **about}
                 self._done("trend_windows", key, read, rows=1, version=version, shown=told)
-            done.append(dataclasses.replace(each, trends=frame))
+            done.append(dataclasses.replace(each, signals=signals, trends=frame))
         return done
 
-    def _projections(self, part: _Part, read: _Slice) -> list[_Part]:
+    def _projections(self, part: Part, read: _Slice) -> list[Part]:
         done = []
         for each, trends in self._trends_of(part, read, "trend_projections"):
-            frame = self._write(each, partial(self._project, part=each, trends=trends, read=read))
+            history, frame = self._write(each, partial(self._project, part=each, trends=trends, read=read))
             shown = _listed(frame.rows, "strength", "confidence", "momentum", "macro_contribution_pct")
             flags = _listed(frame.rows, "diverges_from_current", "low_confidence")
             versions = results.projection_versions(frame)
@@ -477,10 +604,15 @@ class _Run:
                 texts = {"direction": directions[at], "driving_factors": frame.driving_factors[at]}
                 told = {**texts, **numbers}
                 self._done("trend_projections", key, read, rows=1, version=version, shown=told)
-            done.append(dataclasses.replace(each, trends=trends, projections=frame))
+            done.append(dataclasses.replace(each, trends=trends, history=history, projections=frame))
         return done
 
-    def _project(self, bulk: Bulk, part: _Part, trends: TrendFrame, read: _Slice) -> ProjectionFrame:
+    def _write_trends(self, bulk: Bulk, part: Part, frame: TrendFrame) -> tuple[int, bool]:
+        return self._writers.trends(bulk, part.cycle, part.keys, frame)
+
+    def _project(
+        self, bulk: Bulk, part: Part, trends: TrendFrame, read: _Slice
+    ) -> tuple[HistoryRows, ProjectionFrame]:
         """Read the history under the locks, so that what it holds is what a repeat will find."""
         with self._phases.phase("read"):
             history = results.read_history(bulk, part.cycle)
@@ -488,17 +620,17 @@ class _Run:
             frame = _plain(
                 project_trends(trends, read.inputs, history, part.cycle.as_of_us, part.cycle.config)
             )
-        results.write_projections(bulk, part.cycle, part.keys, frame)
-        return frame
+        self._writers.projections(bulk, part.cycle, part.keys, frame)
+        return history, frame
 
-    def _decisions(self, part: _Part, read: _Slice) -> list[_Part]:
+    def _decisions(self, part: Part, read: _Slice) -> list[Part]:
         done = []
         for each, trends, projections in self._projections_of(part, read):
             found = self._reword(each, trends, projections, read)
             work = partial(
                 self._decide, part=each, trends=trends, projections=projections, read=read, found=found
             )
-            frame, made, theses, written = self._write(each, work)
+            decided, frame, made, theses, written = self._write(each, work)
             shown = _listed(frame.rows, "allocation_pct", "max_loss_pct", "expected_value")
             confidence = trends.rows.confidence.tolist()
             posterior = _posterior(trends, each.cycle.config)
@@ -522,33 +654,34 @@ class _Run:
                 told = {**first, **numbers, **posterior[at], **rest}
                 self._done("recommendations", key, read, rows=rows, version=version, shown=told)
             _log.debug("%d of %d recommendations were new", written, len(each.keys))
-            done.append(each)
+            done.append(decided)
         return done
 
     def _decide(
         self,
         bulk: Bulk,
         *,
-        part: _Part,
+        part: Part,
         trends: TrendFrame,
         projections: ProjectionFrame,
         read: _Slice,
         found: Mapping[str, decisions.Wording],
-    ) -> tuple[DecisionFrame, list[decisions.Decision], list[str], int]:
+    ) -> _Decided:
         with self._phases.phase("read"):
             standing = decisions.read_standing(bulk)
             stored = decisions.read_wordings(bulk, part.cycle, part.keys)
         frame, made = self._decided(part, trends, projections, read, standing)
         theses, made = wordings.applied(frame, made, stored=stored, found=found)
         worded = dataclasses.replace(frame, thesis=theses)
-        written = decisions.write_decisions(
-            bulk, part.cycle, part.keys, frame=worded, trends=trends, made=made
+        written = self._writers.decisions(bulk, part.cycle, part.keys, frame=worded, trends=trends, made=made)
+        done = dataclasses.replace(
+            part, trends=trends, projections=projections, standing=standing, decided=frame, made=made
         )
-        return frame, made, theses, written
+        return _Decided(done, frame, made, theses, written)
 
     def _decided(
         self,
-        part: _Part,
+        part: Part,
         trends: TrendFrame,
         projections: ProjectionFrame,
         read: _Slice,
@@ -560,13 +693,13 @@ class _Run:
             return frame, decisions.decisions(part.cycle, part.keys, frame, trends, standing)
 
     def _reword(
-        self, part: _Part, trends: TrendFrame, projections: ProjectionFrame, read: _Slice
+        self, part: Part, trends: TrendFrame, projections: ProjectionFrame, read: _Slice
     ) -> dict[str, decisions.Wording]:
         """The words of a model for the decisions to come, each asked for once.
 
         Asked before the transaction that writes, because a model may take minutes and the locks must not.
         """
-        if not self._rewriter.is_configured():
+        if self._rewriter is None or not self._rewriter.is_configured():
             return {}
 
         def look(bulk: Bulk) -> tuple[StandingRows, dict[str, decisions.Wording]]:
@@ -594,7 +727,7 @@ class _Run:
 
     # ------------------------------------------------------------------------- what earlier runs stored
 
-    def _signals_of(self, part: _Part, read: _Slice) -> Iterator[tuple[_Part, SignalFrame]]:
+    def _signals_of(self, part: Part, read: _Slice) -> Iterator[tuple[Part, SignalFrame]]:
         """The signals the trends are made of: made in this run, or stored, or computed again."""
         if part.signals is not None:
             yield part, part.signals
@@ -606,7 +739,7 @@ class _Run:
             sources.setdefault((row["pipeline_mode"], *source), []).append(row["position"])
         for (mode, as_of, config_version), positions in sources.items():
             keys = [part.keys[at] for at in positions]
-            each = _Part(keys, _under(part.cycle, mode))
+            each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
             coded = results.key_rows(keys, read.place)
             if as_of is None:
                 with self._phases.phase("read"):
@@ -628,7 +761,7 @@ class _Run:
         with self._phases.phase("score"):
             return _plain(score_signals(columns, results.key_rows(keys, place), cycle.as_of_us, cycle.config))
 
-    def _trends_of(self, part: _Part, read: _Slice, stage: str) -> Iterator[tuple[_Part, TrendFrame]]:
+    def _trends_of(self, part: Part, read: _Slice, stage: str) -> Iterator[tuple[Part, TrendFrame]]:
         """The trends a stage works on; a stored one keeps the mode it was computed in (C39)."""
         if part.trends is not None:
             yield part, part.trends
@@ -638,12 +771,10 @@ class _Run:
             rows = table.filter(pa.compute.equal(table.column("pipeline_mode"), mode.value))
             keys = [part.keys[at] for at in rows.column("position").to_pylist()]
             if keys:
-                each = _Part(keys, _under(part.cycle, mode))
+                each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
                 yield each, results.trend_frame(rows, results.key_rows(keys, read.place))
 
-    def _projections_of(
-        self, part: _Part, read: _Slice
-    ) -> Iterator[tuple[_Part, TrendFrame, ProjectionFrame]]:
+    def _projections_of(self, part: Part, read: _Slice) -> Iterator[tuple[Part, TrendFrame, ProjectionFrame]]:
         if part.trends is not None and part.projections is not None:
             yield part, part.trends, part.projections
             return
@@ -651,13 +782,13 @@ class _Run:
         found = table.column("position").to_pylist()
         keys = [part.keys[at] for at in found]
         trends = None if part.trends is None else results.take_trends(part.trends, np.array(found, np.int64))
-        rest = dataclasses.replace(part, keys=keys, trends=trends)
+        rest = dataclasses.replace(part, keys=keys, signals=None, trends=trends)
         row = {key: at for at, key in enumerate(keys)}
         for each, each_trends in self._trends_of(rest, read, "recommendations") if keys else ():
             rows = table.take(pa.array([row[key] for key in each.keys], pa.int64()))
             yield each, each_trends, results.projection_frame(rows, each_trends.keys)
 
-    def _stored(self, part: _Part, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
+    def _stored(self, part: Part, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
         """What earlier runs stored for the keys of a part; keys without it fail."""
 
         def transaction(bulk: Bulk) -> pa.Table:
@@ -730,7 +861,7 @@ _ROLES: Final = tuple(r.value for r in EvidenceRole)
 _TABLE_KEYS: Final = {"recommendations": "time_horizon"}
 
 
-def _stored_signals(bulk: Bulk, part: _Part, keys: Keys) -> SignalFrame:
+def _stored_signals(bulk: Bulk, part: Part, keys: Keys) -> SignalFrame:
     cycles.enter(bulk, part.cycle)
     cycles.stage_keys(bulk, part.keys)
     return results.read_signals(bulk, keys)

@@ -190,18 +190,28 @@ def _codes_of(table: pa.Array, strings: Collection[str]) -> Int:
     return found[found >= 0]
 
 
-def settle_accuracy(database: Database, cycle: Cycle) -> tuple[pa.Array, Float, Int]:
+Accuracy = tuple[pa.Array, "Float", "Int"]
+"""Sources by code point, their ratio and number of samples."""
+
+
+def settle_accuracy(database: Database, cycle: Cycle) -> Accuracy:
     """The accuracy of the sources that this cycle uses, chosen when it first asks and the same ever after.
 
     The newest measured with an ``as_of`` up to the cycle's; its own where that was measured. Without the
     table there is none, so that every factor is 1 (R165), with a warning.
-
-    Returns:
-        Sources by code point, their ratio and number of samples.
-
     """
+    return _accuracy_of(database, cycle, settle=True)
+
+
+def peek_accuracy(database: Database, cycle: Cycle) -> Accuracy:
+    """The accuracy that :func:`settle_accuracy` would give, without recording the choice."""
+    return _accuracy_of(database, cycle, settle=False)
+
+
+def _accuracy_of(database: Database, cycle: Cycle, *, settle: bool) -> Accuracy:
     history, own = source_accuracy_history, cycle.config_version
     here = (cycles.c.as_of == cycle.as_of) & (cycles.c.config_version == own)
+    chosen_by = sa.select(cycles.c.accuracy_as_of, cycles.c.accuracy_config_version).where(here)
     newest = (
         sa.select(history.c.as_of, history.c.config_version)
         .where(history.c.as_of <= cycle.as_of)
@@ -212,21 +222,18 @@ def settle_accuracy(database: Database, cycle: Cycle) -> tuple[pa.Array, Float, 
     )
     try:
         with database.begin() as connection:
-            chosen = connection.execute(
-                sa.select(cycles.c.accuracy_as_of, cycles.c.accuracy_config_version)
-                .where(here)
-                .with_for_update()
-            ).one()
-            if chosen.accuracy_config_version is None:
+            chosen = connection.execute(chosen_by.with_for_update() if settle else chosen_by).first()
+            if chosen is None or chosen.accuracy_config_version is None:
                 found = connection.execute(newest).first()
                 chosen_as_of, chosen_config = (None, _NO_ACCURACY) if found is None else tuple(found)
-                connection.execute(
-                    cycles.update()
-                    .where(here)
-                    .values(accuracy_as_of=chosen_as_of, accuracy_config_version=chosen_config)
-                )
             else:
                 chosen_as_of, chosen_config = tuple(chosen)
+            if settle:
+                connection.execute(
+                    cycles.update()
+                    .where(here, cycles.c.accuracy_config_version.is_(None))
+                    .values(accuracy_as_of=chosen_as_of, accuracy_config_version=chosen_config)
+                )
             rows = connection.execute(
                 sa.select(history.c.source_id, history.c.accuracy_ratio, history.c.sample_count).where(
                     history.c.as_of == chosen_as_of, history.c.config_version == chosen_config
