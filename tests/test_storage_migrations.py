@@ -16,6 +16,8 @@ from oracle_dagster.storage.database import Database, UnmigratedError
 from oracle_dagster.storage.schema import VIEWS, metadata
 from tests.storage_rows import rows
 
+REVISIONS = [f"{number:04d}" for number in range(1, 7)]
+
 CATALOGUE = {
     "columns": """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
                       a.attidentity, pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum)
@@ -71,7 +73,7 @@ def test_checks_views_indexes_comments_and_defaults_are_those_of_the_schema_too(
 def test_init_inserts_the_default_configuration_as_version_1_and_repeats_without_effect(
     database: Database,
 ) -> None:
-    assert migrate.upgrade(database) == ["0001"]
+    assert migrate.upgrade(database) == REVISIONS
     assert migrate.upgrade(database) == []
     (only,) = configuration.history(database)
     assert (only.version, only.active, only.config) == (1, True, OracleConfig())
@@ -82,7 +84,7 @@ def test_four_first_inits_at_once_make_one_set_of_tables_and_one_configuration(
 ) -> None:
     with ThreadPoolExecutor(4) as pool:
         applied = sorted(pool.map(lambda _: migrate.upgrade(Database(database_url)), range(4)))
-    assert applied == [[], [], [], ["0001"]]
+    assert applied == [[], [], [], REVISIONS]
     assert rows(database_url, "SELECT version, active FROM risk_configs") == [(1, True)]
 
 

@@ -1,0 +1,13 @@
+# ruff: noqa: E501 - written by Alembic, statement after statement
+"""What was told of changed decisions."""
+
+from __future__ import annotations
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""

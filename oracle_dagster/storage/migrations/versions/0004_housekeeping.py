@@ -1,0 +1,13 @@
+# ruff: noqa: E501 - written by Alembic, statement after statement
+"""Retired and renamed entities."""
+
+from __future__ import annotations
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""

@@ -1,0 +1,13 @@
+# ruff: noqa: E501 - written by Alembic, statement after statement
+"""The chain of hashes over cycles."""
+
+from __future__ import annotations
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""

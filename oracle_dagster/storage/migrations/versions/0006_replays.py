@@ -1,0 +1,13 @@
+# ruff: noqa: E501 - written by Alembic, statement after statement
+"""Replayed history, apart from the live tables."""
+
+from __future__ import annotations
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply."""
