@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - written by Alembic, statement after statement
+
 """The first stage of a key in a batch, so that an applied plan rebuilds exactly what it named."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - written by Alembic, statement after statement
+
 """What was told of changed decisions."""
 
 from __future__ import annotations

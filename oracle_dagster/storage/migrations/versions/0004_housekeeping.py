@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - written by Alembic, statement after statement
+
 """Retired and renamed entities."""
 
 from __future__ import annotations

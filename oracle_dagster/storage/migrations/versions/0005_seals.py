@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - written by Alembic, statement after statement
+
 """The chain of hashes over cycles."""
 
 from __future__ import annotations

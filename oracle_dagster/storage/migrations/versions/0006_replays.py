@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - written by Alembic, statement after statement
+
 """Replayed history, apart from the live tables."""
 
 from __future__ import annotations
