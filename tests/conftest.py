@@ -9,6 +9,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -36,6 +37,13 @@ for _name in (
     os.environ.pop(_name, None)
 # Nor may the width of the terminal, or the length of a temporary path, decide where a table is cut.
 os.environ["COLUMNS"] = "240"
+
+# Nor may signals that whoever started the tests ignores: programs inherit that, and could not be ended by them.
+for _number in (signal.SIGTERM, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 POSTGRES15 = Path("/usr/lib/postgresql/15/bin")
 
