@@ -38,7 +38,7 @@ for _name in (
 # Nor may the width of the terminal, or the length of a temporary path, decide where a table is cut.
 os.environ["COLUMNS"] = "240"
 
-# Nor may signals that whoever started the tests ignores: programs inherit that, and could not be ended by them.
+# Nor may signals that the starter of the tests ignores: programs inherit that, and could not be ended.
 for _number in (signal.SIGTERM, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
