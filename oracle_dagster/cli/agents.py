@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oracle_dagster.cli.common import HomeOption, JsonOption, connected, console, existing_home, print_json
+from oracle_dagster.cli.common import (
+    HomeOption,
+    JsonOption,
+    connected,
+    console,
+    existing_home,
+    folding_table,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,14 +72,11 @@ def list_(as_json: JsonOption = False, home: HomeOption = None) -> None:
 
 
 def _print(found: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     used = {(row["agent_slug"], row["variant_id"]): row for row in figures}
     names = ("agent", "variant", "active", "model", "timeout s", "retries", "tokens per hour")
-    table = Table(
-        *names, "calls", "used", "p50 ms", "p95 ms", "p99 ms", "est. tokens", box=None, pad_edge=False
-    )
+    table = folding_table(*names, "calls", "used", "p50 ms", "p95 ms", "p99 ms", "est. tokens")
     for agent in found:
         chosen = any(variant["is_active"] for variant in agent["variants"])
         own = {"id": None, "is_active": not chosen, "hourly_token_budget": None}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
+    from rich.table import Table
 
     from oracle_dagster.home import Connections, Home
     from oracle_dagster.storage.database import Database
@@ -202,6 +203,13 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200)
+
+
+def folding_table(*names: str) -> Table:
+    """A table that folds what is too long for its column: nothing that was said is cut off."""
+    from rich.table import Column, Table
+
+    return Table(*(Column(name, overflow="fold") for name in names), box=None, pad_edge=False)
 
 
 def print_json(value: object) -> None:

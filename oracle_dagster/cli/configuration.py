@@ -14,6 +14,7 @@ from oracle_dagster.cli.common import (
     JsonOption,
     assignments,
     console,
+    folding_table,
     iso,
     opened,
     print_json,
@@ -112,9 +113,7 @@ def history(as_json: JsonOption = False, home: HomeOption = None) -> None:
     if as_json:
         print_json(rows)
         return
-    from rich.table import Table
-
-    table = Table("version", "active", "when", "who", "reason", "changed from the version before", box=None)
+    table = folding_table("version", "active", "when", "who", "reason", "changed from the version before")
     for row in rows:
         changes = "\n".join(
             f"{c['path']}: {json.dumps(c['from'])} -> {json.dumps(c['to'])}" for c in row["changed"]

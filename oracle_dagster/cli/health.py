@@ -11,6 +11,7 @@ from oracle_dagster.cli.common import (
     HomeOption,
     JsonOption,
     console,
+    folding_table,
     note,
     print_json,
     resolve_home,
@@ -40,11 +41,10 @@ def doctor(as_json: JsonOption = False, home: HomeOption = None) -> None:
     if as_json:
         print_json([asdict(f) for f in findings])
     else:
-        from rich.table import Table
         from rich.text import Text
 
         colours = {Verdict.OK: "green", Verdict.NOTICE: "yellow", Verdict.BROKEN: "bold red"}
-        table = Table("check", "", "found", box=None, pad_edge=False)
+        table = folding_table("check", "", "found")
         for f in findings:
             found = Text(f.found if f.remedy == "" else f"{f.found}\n-> {f.remedy}")
             table.add_row(f.check, Text(f.verdict.value, style=colours[f.verdict]), found)

@@ -15,6 +15,7 @@ from oracle_dagster.cli.common import (
     JsonOption,
     connected,
     console,
+    folding_table,
     instant,
     iso,
     note,
@@ -166,10 +167,9 @@ def list_(
     if not found:
         print("No record waits.")
         return
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("id", "file", "line", "reason", "message", box=None, pad_edge=False)
+    table = folding_table("id", "file", "line", "reason", "message")
     for row in found:
         r = row.rejection
         table.add_row(str(row.id), Text(r.file), str(r.line), r.reason.value, Text(r.message))
@@ -311,11 +311,7 @@ def _show(report: IngestReport, *, as_json: bool) -> None:
         return
     for warning in report.warnings:
         note(f"warning: {warning}")
-    from rich.table import Table
-
-    table = Table(
-        "records", *("new" if name == "inserted" else name for name in names), box=None, pad_edge=False
-    )
+    table = folding_table("records", *("new" if name == "inserted" else name for name in names))
     for column in table.columns[1:]:
         column.justify = "right"
     for kind, c in sorted(report.counts.items()):
