@@ -17,7 +17,7 @@ from tests.command import oracle
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-UNLISTED = {"run_batches", "ai_agents", "agent_variants", "agent_performance_log"}
+UNLISTED = {"run_batches", "config_applications", "ai_agents", "agent_variants", "agent_performance_log"}
 
 
 def blocks(language: str) -> list[str]:

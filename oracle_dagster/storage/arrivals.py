@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from oracle_core.inputs import DIMENSIONS
 from oracle_dagster.news import EVENT, LINKS, SPREADS, STAYS, Arrival, Horizon
-from oracle_dagster.storage.schema import WINDOWS, run_batches
+from oracle_dagster.storage.schema import WINDOWS, config_applications, run_batches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -281,10 +281,11 @@ def write_batch(database: Database, batch_id: str, entities: Collection[str]) ->
 
 
 def batch_exists(database: Database, batch_id: str) -> bool:
-    """Whether a batch of this id was recorded."""
-    query = sa.select(sa.literal(1)).where(run_batches.c.batch_id == batch_id).limit(1)
+    """Whether a batch of this id was recorded, be it one without any key: an applied plan may need none."""
+    keys = sa.select(sa.literal(1)).where(run_batches.c.batch_id == batch_id)
+    applied = sa.select(sa.literal(1)).where(config_applications.c.batch_id == batch_id)
     with database.begin() as connection:
-        return connection.execute(query).first() is not None
+        return bool(connection.execute(sa.select(sa.or_(keys.exists(), applied.exists()))).scalar_one())
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -91,17 +91,37 @@ def activate(database: Database, config: OracleConfig, changed_by: str, reason: 
     Concurrent calls end as one after the other, and exactly one version is active at any time.
     """
     with database.begin() as connection:
-        connection.execute(sa.text("LOCK TABLE risk_configs IN SHARE ROW EXCLUSIVE MODE"))
-        row = connection.execute(_select().where(risk_configs.c.active).limit(1)).first()
-        if row is not None and _text(row.config) == _text(config.stored()):
-            return _read(row)
-        connection.execute(risk_configs.update().where(risk_configs.c.active).values(active=False))
-        row = connection.execute(
-            risk_configs.insert()
-            .values(active=True, config=config.stored(), changed_by=changed_by, reason=reason)
-            .returning(risk_configs)
-        ).one()
+        return activate_within(connection, config, changed_by, reason)
+
+
+def activate_within(
+    connection: sa.Connection, config: OracleConfig, changed_by: str, reason: str
+) -> ConfigVersion:
+    """The same inside a transaction, together with whatever else has to happen at that moment."""
+    lock(connection)
+    row = connection.execute(_select().where(risk_configs.c.active).limit(1)).first()
+    if row is not None and _text(row.config) == _text(config.stored()):
+        return _read(row)
+    connection.execute(risk_configs.update().where(risk_configs.c.active).values(active=False))
+    row = connection.execute(
+        risk_configs.insert()
+        .values(active=True, config=config.stored(), changed_by=changed_by, reason=reason)
+        .returning(risk_configs)
+    ).one()
     return _read(row)
+
+
+def lock(connection: sa.Connection) -> int | None:
+    """Keep every other change of the configuration out until the transaction ends.
+
+    Returns:
+        The version in force, None without one.
+
+    """
+    connection.execute(sa.text("LOCK TABLE risk_configs IN SHARE ROW EXCLUSIVE MODE"))
+    query = sa.select(risk_configs.c.version).where(risk_configs.c.active)
+    version: int | None = connection.execute(query).scalar()
+    return version
 
 
 def candidate(database: Database, config: OracleConfig, changed_by: str, reason: str) -> ConfigVersion:

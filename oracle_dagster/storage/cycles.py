@@ -18,7 +18,7 @@ import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from oracle_core.config import OracleConfig
+    from oracle_dagster.storage.configuration import ConfigVersion
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ LOCK_BUCKETS: Final = 256
 _LOCK_CYCLES: Final = 7_105_002  # advisory lock classes; arbitrary, but distinct
 _LOCK_ENTITIES: Final = 7_105_003
 _LOCK_ACCURACY: Final = 7_105_004
+
+_SETTLED: Final = sa.cast(sa.func.pg_current_snapshot(), sa.Text)
 
 Key = tuple[str, str]
 
@@ -113,32 +116,14 @@ def open_cycle(
 
     Implements: R135.
     """
-    as_of_us = microseconds(as_of)
+    microseconds(as_of)  # refuses a moment without an offset
     chosen = (
         configuration.active(database)
         if config_version is None
         else configuration.get(database, config_version)
     )
     with database.begin() as connection:
-        lock = sa.func.pg_advisory_xact_lock(_LOCK_CYCLES, _bucket(str(as_of_us), 2**31))
-        connection.execute(sa.select(lock))
-        recorded = connection.execute(sa.select(cycles).where(cycles.c.as_of == as_of)).all()
-        own = next((row for row in recorded if row.config_version == chosen.version), None)
-        if own is None:
-            settled = sa.cast(sa.func.pg_current_snapshot(), sa.Text)
-            own = connection.execute(
-                cycles.insert()
-                .values(
-                    as_of=as_of,
-                    config_version=chosen.version,
-                    snapshot=recorded[0].snapshot if recorded else settled,
-                    pipeline_mode=chosen.config.pipeline_mode.value,
-                    config_hash=chosen.config.fingerprint(),
-                    code_version=code_version,
-                    library_set=library_set(),
-                )
-                .returning(cycles)
-            ).one()
+        own = record_cycle(connection, as_of, chosen, code_version=code_version)
     if (own.code_version, own.library_set) != (code_version, library_set()):
         _log.warning(
             "the cycle of %s was first run by code %s on %s, now it is code %s on %s: results may differ, "
@@ -150,6 +135,66 @@ def open_cycle(
             library_set(),
         )
     return Cycle(as_of.astimezone(UTC), chosen.config, chosen.version, own.snapshot)
+
+
+def record_cycle(
+    connection: sa.Connection,
+    as_of: datetime,
+    version: ConfigVersion,
+    *,
+    code_version: str,
+    snapshot: str | None = None,
+) -> sa.Row[Any]:
+    """Record the cycle of ``as_of`` under a version of the configuration, unless it is recorded already.
+
+    Args:
+        connection: a transaction.
+        as_of: the moment looked from, with an offset.
+        version: the configuration.
+        code_version: version of the rules.
+        snapshot: what the cycle may read, if it is the first of this ``as_of``; what is settled now where
+            None.
+
+    Returns:
+        The row of ``cycles``, whose snapshot is that of the first cycle of this ``as_of``.
+
+    """
+    lock = sa.func.pg_advisory_xact_lock(_LOCK_CYCLES, _bucket(str(microseconds(as_of)), 2**31))
+    connection.execute(sa.select(lock))
+    recorded = connection.execute(sa.select(cycles).where(cycles.c.as_of == as_of)).all()
+    own = next((row for row in recorded if row.config_version == version.version), None)
+    if own is not None:
+        return own
+    first = _SETTLED if snapshot is None else snapshot
+    return connection.execute(
+        cycles.insert()
+        .values(
+            as_of=as_of,
+            config_version=version.version,
+            snapshot=recorded[0].snapshot if recorded else first,
+            pipeline_mode=version.config.pipeline_mode.value,
+            config_hash=version.config.fingerprint(),
+            code_version=code_version,
+            library_set=library_set(),
+        )
+        .returning(cycles)
+    ).one()
+
+
+def snapshot_at(database: Database, as_of: datetime) -> tuple[str, frozenset[int]]:
+    """What a cycle of ``as_of`` would read now, and the configuration versions it was recorded under."""
+    with database.begin() as connection:
+        recorded = connection.execute(sa.select(cycles).where(cycles.c.as_of == as_of)).all()
+        now: str = connection.execute(sa.select(_SETTLED)).scalar_one()
+    versions = frozenset(row.config_version for row in recorded)
+    return (recorded[0].snapshot if recorded else now), versions
+
+
+def position(database: Database) -> int:
+    """How many slices of cycles were written so far: what was read before it moved is what is there now."""
+    with database.begin() as connection:
+        number = connection.execute(sa.text("SELECT pg_sequence_last_value('cycle_sequence')")).scalar()
+    return 0 if number is None else int(number)
 
 
 def read_cycle(database: Database, as_of: datetime, config_version: int) -> Cycle:
@@ -307,12 +352,23 @@ def log_stage(
 def create_batch(database: Database, keys: Sequence[Key]) -> uuid.UUID:
     """Record the key set of a batch run and return its id (a set too large for a run's own configuration)."""
     batch_id = uuid.uuid4()
-    rows = [{"batch_id": batch_id, "entity_id": e, "window": w} for e, w in dict.fromkeys(keys)]
-    if not rows:
+    if len(keys) == 0:
         raise ValueError("a batch needs at least one key")
     with database.begin() as connection:
-        connection.execute(run_batches.insert(), rows)
+        write_batch(connection, batch_id, dict.fromkeys(keys))
     return batch_id
+
+
+def write_batch(
+    connection: sa.Connection, batch_id: uuid.UUID, first_stages: Mapping[Key, str | None]
+) -> None:
+    """Record the keys of a batch, each with its first stage: None for the whole chain."""
+    rows = [
+        {"batch_id": batch_id, "entity_id": entity, "window": window, "first_stage": first}
+        for (entity, window), first in first_stages.items()
+    ]
+    if rows:
+        connection.execute(run_batches.insert(), rows)
 
 
 def batch_keys(database: Database, batch_id: uuid.UUID) -> list[Key]:
@@ -322,11 +378,23 @@ def batch_keys(database: Database, batch_id: uuid.UUID) -> list[Key]:
         StorageError: there is no such batch.
 
     """
-    query = sa.select(run_batches.c.entity_id, run_batches.c.window).where(run_batches.c.batch_id == batch_id)
+    return list(batch_stages(database, batch_id))
+
+
+def batch_stages(database: Database, batch_id: uuid.UUID) -> dict[Key, str | None]:
+    """The keys of a batch, by entity and window, with the first stage of each; None for the whole chain.
+
+    Raises:
+        StorageError: there is no such batch.
+
+    """
+    query = sa.select(run_batches.c.entity_id, run_batches.c.window, run_batches.c.first_stage).where(
+        run_batches.c.batch_id == batch_id
+    )
     with database.begin() as connection:
-        keys = sorted((row.entity_id, row.window) for row in connection.execute(query))
-    if not keys:
+        found = sorted(((row.entity_id, row.window), row.first_stage) for row in connection.execute(query))
+    if not found:
         raise StorageError(
             f"there is no batch {batch_id} in the {database.place}. Remedy: launch the run again."
         )
-    return keys
+    return dict(found)

@@ -38,6 +38,7 @@ class Xid8(UserDefinedType[str]):
 
 TIME = sa.DateTime(timezone=True)
 WINDOWS = ("intraday", "1d", "7d", "30d", "90d")
+STAGES = ("weighted_signals", "trend_windows", "trend_projections", "recommendations")
 _NOW = sa.text("now()")
 _XID = sa.text("pg_current_xact_id()")
 _UUID = sa.text("gen_random_uuid()")
@@ -330,8 +331,21 @@ run_batches = sa.Table(
     sa.Column("entity_id", sa.Text, nullable=False),
     _window(),
     sa.Column("created_at", TIME, nullable=False, server_default=_NOW),
+    sa.Column("first_stage", sa.Text, comment="only this asset of the chain and those after it; else all"),
     sa.PrimaryKeyConstraint("batch_id", "entity_id", "window"),
+    _one_of("first_stage", STAGES, "first_stage"),
     comment="One row per key of a batch run: the set a run takes its keys from.",
+)
+
+config_applications = sa.Table(
+    "config_applications",
+    metadata,
+    sa.Column("config_version", sa.Integer, sa.ForeignKey("risk_configs.version"), primary_key=True),
+    sa.Column("batch_id", pg.UUID, nullable=False, unique=True),
+    sa.Column("as_of", TIME, nullable=False),
+    sa.Column("keys", sa.Integer, nullable=False),
+    sa.Column("applied_at", TIME, nullable=False, server_default=_NOW),
+    comment="One row per configuration version that became active by a plan: what it was to rebuild.",
 )
 
 # ---------------------------------------------------------------------------------------------- results
