@@ -84,7 +84,7 @@ def decide(
     if not (np.array_equal(keys.entity, other.entity) and np.array_equal(keys.window, other.window)):
         msg = "decide needs the projections of exactly the keys of the trends, in their order"
         raise ValueError(msg)
-    rows = _decision_rows(trends, inputs, standing, as_of_us=as_of_us, config=config, rules=rules)
+    rows = decision_rows(trends, inputs, standing, as_of_us=as_of_us, config=config, rules=rules)
     entities = [inputs.entities[code] for code in keys.entity.tolist()]
     plain, conditions = _texts(trends, projections, rows, entities, config=config, rules=rules)
     risks = [LEVELS[code] for code in rows.risk.tolist()]
@@ -97,7 +97,7 @@ def decide(
     )
 
 
-def _decision_rows(
+def decision_rows(
     trends: TrendFrame,
     inputs: CycleInputs,
     standing: StandingRows,
@@ -106,6 +106,7 @@ def _decision_rows(
     config: OracleConfig,
     rules: RuleSet,
 ) -> DecisionRows:
+    """The decisions without their texts; arguments as for :func:`decide`."""
     keys, t, c = trends.keys, trends.rows, config.eligibility
     quality = quality_rows(keys, inputs.documents, len(inputs.entities), as_of_us)
     scores = data_quality_scores(quality, as_of_us, config.suppression)

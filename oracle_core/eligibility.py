@@ -23,6 +23,7 @@ from oracle_core.enums import (
     TrendDirection,
     codes,
 )
+from oracle_core.gates import Gate, Relation, failures
 from oracle_core.inputs import US_PER_DAY, BarRows, Bool, Columns, Float, Int
 from oracle_core.market import forward_returns
 from oracle_core.records import EligibilityResult, TrendSummary
@@ -59,18 +60,43 @@ def failed_gates(
     Returns:
         One column per member of RejectionReason, true where the gate fails.
 
-    Implements: R81, R82, R83, R84, R85, R86.
+    Implements: R86.
 
     """
-    return np.column_stack(
-        (
-            confidence < config.min_confidence,
-            strength < config.min_trend_strength,
-            contradiction > config.max_contradiction,
-            evidence < config.min_evidence,
-            direction == _DIRECTION[TrendDirection.NEUTRAL],
+    return failures(
+        eligibility_gates(
+            direction=direction,
+            strength=strength,
+            confidence=confidence,
+            contradiction=contradiction,
+            evidence=evidence,
+            config=config,
         )
     )
+
+
+def eligibility_gates(
+    *,
+    direction: Int,
+    strength: Float,
+    confidence: Float,
+    contradiction: Float,
+    evidence: Int,
+    config: EligibilityConfig,
+) -> tuple[Gate, ...]:
+    """The five gates themselves, in the order of RejectionReason; arguments as for :func:`failed_gates`.
+
+    Implements: R81, R82, R83, R84, R85.
+    """
+    neutral = (direction == _DIRECTION[TrendDirection.NEUTRAL]).astype(np.float64)
+    asked = (
+        (confidence, Relation.AT_LEAST, config.min_confidence),
+        (strength, Relation.AT_LEAST, config.min_trend_strength),
+        (contradiction, Relation.AT_MOST, config.max_contradiction),
+        (evidence.astype(np.float64), Relation.AT_LEAST, float(config.min_evidence)),
+        (neutral, Relation.AT_MOST, 0.0),
+    )
+    return tuple(Gate(reason.value, *gate) for reason, gate in zip(REJECTIONS, asked, strict=True))
 
 
 def actions(direction: Int, strength: Float, confidence: Float, config: EligibilityConfig) -> Int:
@@ -84,16 +110,25 @@ def actions(direction: Int, strength: Float, confidence: Float, config: Eligibil
     sided = (direction == _DIRECTION[TrendDirection.POSITIVE]) | (
         direction == _DIRECTION[TrendDirection.NEGATIVE]
     )
-    strong = sided & (strength >= config.action_strength_threshold)
+    acting, monitoring = action_gates(strength, confidence, config)
+    strong = sided & acting.holds()
     return np.select(
         (
             strong & (direction == _DIRECTION[TrendDirection.POSITIVE]),
             strong,
-            sided & (confidence >= config.hold_confidence_threshold),
+            sided & monitoring.holds(),
         ),
         (_ACTION[Action.ACT], _ACTION[Action.DEFER], _ACTION[Action.MONITOR]),
         _ACTION[Action.OBSERVE],
     ).astype(np.int64)
+
+
+def action_gates(strength: Float, confidence: Float, config: EligibilityConfig) -> tuple[Gate, Gate]:
+    """What a direction has to reach to be acted on, and what a weak one to be monitored."""
+    return (
+        Gate("act_or_defer", strength, Relation.AT_LEAST, config.action_strength_threshold),
+        Gate("monitor", confidence, Relation.AT_LEAST, config.hold_confidence_threshold),
+    )
 
 
 def is_actionable(action: Int) -> Bool:
@@ -108,18 +143,29 @@ def modes(
 
     Implements: R91, R92, R93.
     """
-    simulation = is_actionable(action) & (confidence >= config.paper_confidence_threshold)
-    production = (
-        is_actionable(action)
-        & (confidence >= config.live_confidence_threshold)
-        & (contradiction <= config.live_max_contradiction)
-        & (evidence >= config.live_min_evidence)
-    )
+    simulated, *live = mode_gates(confidence, contradiction, evidence, config)
+    simulation = is_actionable(action) & simulated.holds()
+    production = is_actionable(action) & ~any_of(failures(tuple(live)))
     return np.select(
         (production, simulation),
         (_MODE[Mode.PRODUCTION_ELIGIBLE], _MODE[Mode.SIMULATION_ELIGIBLE]),
         _MODE[Mode.INFORMATIONAL],
     ).astype(np.int64)
+
+
+def mode_gates(
+    confidence: Float, contradiction: Float, evidence: Int, config: EligibilityConfig
+) -> tuple[Gate, Gate, Gate, Gate]:
+    """What an act or defer has to reach for simulation (the first gate), and for production (the others)."""
+    production = Mode.PRODUCTION_ELIGIBLE.value
+    simulated = Mode.SIMULATION_ELIGIBLE.value
+    documents = evidence.astype(np.float64)
+    return (
+        Gate(f"{simulated}:confidence", confidence, Relation.AT_LEAST, config.paper_confidence_threshold),
+        Gate(f"{production}:confidence", confidence, Relation.AT_LEAST, config.live_confidence_threshold),
+        Gate(f"{production}:contradiction", contradiction, Relation.AT_MOST, config.live_max_contradiction),
+        Gate(f"{production}:evidence", documents, Relation.AT_LEAST, float(config.live_min_evidence)),
+    )
 
 
 def any_of(reasons: Bool) -> Bool:
@@ -194,12 +240,21 @@ def expected_value(*, p_bull: Float, action: Int, moves: Moves, config: Eligibil
     """
     r_up, r_down = moves()
     value = p_bull * r_up - (1.0 - p_bull) * r_down
+    gates = edge_gates(value, action, config)
+    return EdgeRows(value, r_up, r_down, gates[0].value, failures(gates))
+
+
+def edge_gates(expected_value: Float, action: Int, config: EligibilityConfig) -> tuple[Gate, Gate]:
+    """The gate on the edge, and the one on its being known, in the order of EvReason; acting only."""
     deferred = (action == _ACTION[Action.DEFER]) & config.ev_directional
-    edge = np.where(deferred, -value, value)
-    missing = np.isnan(value)
+    edge = np.where(deferred, -expected_value, expected_value)
+    known = ~np.isnan(expected_value)
     gated = is_actionable(action)
-    low = gated & ~missing & (edge <= config.ev_threshold)
-    return EdgeRows(value, r_up, r_down, edge, np.column_stack((low, gated & missing)))
+    low, unavailable = (reason.value for reason in EV_REASONS)
+    return (
+        Gate(low, edge, Relation.ABOVE, config.ev_threshold, gated & known),
+        Gate(unavailable, known.astype(np.float64), Relation.AT_LEAST, 1.0, gated),
+    )
 
 
 def mean_moves(bars: BarRows, entities: int, as_of_us: int, config: EligibilityConfig) -> tuple[Float, Float]:

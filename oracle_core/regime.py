@@ -100,15 +100,33 @@ def classify(trend: Float, ratio: Float, config: RegimeConfig) -> Regimes:
     panic where R < 0 and V_r > 1.5; trend_following where R is not 0 and V_r < 1.2; mean_reversion where R is
     0 and V_r < 1.0; uncertainty otherwise.
 
-    Implements: R157, R158, R159, R162.
+    Implements: R158, R159, R162.
     """
     regime = np.full(len(trend), REGIMES[MarketRegime.UNCERTAINTY])
     regime[(trend == 0.0) & (ratio < config.mean_reversion_vol_ratio)] = REGIMES[MarketRegime.MEAN_REVERSION]
     regime[(trend != 0.0) & (ratio < config.trend_vol_ratio)] = REGIMES[MarketRegime.TREND_FOLLOWING]
     regime[(trend < 0.0) & (ratio > config.panic_vol_ratio)] = REGIMES[MarketRegime.PANIC]
+    return Regimes(
+        regime, trend, ratio, direction_thresholds(config)[regime], contradiction_penalties(config)[regime]
+    )
+
+
+def contradiction_penalties(config: RegimeConfig) -> Float:
+    """Share of the contradiction that is taken off the confidence, by code of the regime.
+
+    Implements: R157.
+    """
     penalty = np.full(len(REGIMES), config.default_contradiction_multiplier)
     penalty[REGIMES[MarketRegime.UNCERTAINTY]] = config.uncertainty_contradiction_multiplier
-    return Regimes(regime, trend, ratio, direction_thresholds(config)[regime], penalty[regime])
+    return penalty
+
+
+def regimes_of(regime: Int, ratio: Float, config: RegimeConfig) -> Regimes:
+    """What regimes found before change; NaN where the code is -1. The trend indicator is unknown."""
+    none = regime < 0
+    threshold = np.where(none, np.nan, direction_thresholds(config)[regime])
+    penalty = np.where(none, np.nan, contradiction_penalties(config)[regime])
+    return Regimes(regime, np.full(len(regime), np.nan), ratio, threshold, penalty)
 
 
 def classify_from_indicators(

@@ -7,6 +7,7 @@ import numpy as np
 from oracle_core.config import RiskConfig
 from oracle_core.enums import RiskLevel
 from oracle_core.inputs import Float, Int
+from oracle_core.terms import Term, summed
 
 LEVELS: tuple[RiskLevel, ...] = tuple(RiskLevel)
 
@@ -26,21 +27,35 @@ def risk_scores(
     Returns:
         Values >= 0.
 
-    Implements: R119.
+    """
+    terms = risk_terms(
+        contradiction=contradiction,
+        confidence=confidence,
+        evidence=evidence,
+        rejections=rejections,
+        config=config,
+    )
+    return summed(terms)
 
+
+def risk_terms(
+    *, contradiction: Float, confidence: Float, evidence: Int, rejections: Int, config: RiskConfig
+) -> tuple[Term, ...]:
+    """The four contributions themselves; arguments as for :func:`risk_scores`.
+
+    Implements: R119.
     """
     thin = np.select(
         (evidence < config.thin_evidence_below, evidence < config.modest_evidence_below),
         (config.thin_evidence_penalty, config.modest_evidence_penalty),
         0.0,
     )
-    scores: Float = (
-        config.contradiction_weight * contradiction
-        + config.confidence_weight * (1.0 - confidence)
-        + thin
-        + config.rejection_weight * rejections
+    return (
+        Term("contradiction", config.contradiction_weight, contradiction),
+        Term("missing_confidence", config.confidence_weight, 1.0 - confidence),
+        Term("thin_evidence", 1.0, thin),
+        Term("failed_gates", config.rejection_weight, rejections.astype(np.float64)),
     )
-    return scores
 
 
 def risk_levels(scores: Float, config: RiskConfig) -> Int:

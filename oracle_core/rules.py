@@ -23,6 +23,7 @@ from oracle_core.config import (
 from oracle_core.contradiction import disagreement_entropy, minority_share
 from oracle_core.eligibility import ExpectedValueRule, expected_value, no_expected_value
 from oracle_core.enums import PipelineMode
+from oracle_core.gates import Gate
 from oracle_core.inputs import BarRows, Bool, Float, Int
 from oracle_core.macro import (
     MacroIntegration,
@@ -33,23 +34,40 @@ from oracle_core.macro import (
 )
 from oracle_core.projection import MomentumRule, ew_momentum, simple_momentum
 from oracle_core.regime import Regimes, no_regimes, regimes
-from oracle_core.scoring import Evidence, Weights, score_heuristic, score_probabilistic
+from oracle_core.scoring import (
+    HEURISTIC_FACTORS,
+    PROBABILISTIC_FACTORS,
+    Evidence,
+    Weights,
+    score_heuristic,
+    score_probabilistic,
+)
 from oracle_core.sizing import AllocationRule, conviction_allocation, full_allocation
+from oracle_core.terms import Term
 from oracle_core.thesis import WordsRule, no_words, probabilistic_conditions, probabilistic_sentences
 from oracle_core.trend import (
     Standing,
+    heuristic_bounds,
     heuristic_confidence,
     heuristic_direction,
+    heuristic_terms,
+    probabilistic_bounds,
     probabilistic_confidence,
     probabilistic_direction,
+    probabilistic_terms,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """One function per rule that differs between the modes; all take and give columns."""
+    """One function per rule that differs between the modes; all take and give columns.
+
+    ``weight_factors``, ``direction_bounds`` and ``confidence_terms`` are what ``score_documents``,
+    ``direction`` and ``trend_confidence`` are made of, for showing it.
+    """
 
     mode: PipelineMode
+    weight_factors: tuple[str, ...]
     score_documents: Callable[[Evidence, ScoringConfig], Weights]
     macro_impact: Callable[[Float, Float, MacroConfig], Float]
     propagation_reach: Callable[[CompetitiveConfig], int]
@@ -59,7 +77,9 @@ class RuleSet:
     posterior: Callable[[Mass], Posterior]
     regimes: Callable[[BarRows, int, RegimeConfig], Regimes]
     direction: Callable[[Standing, TrendConfig], Int]
+    direction_bounds: Callable[[Standing, TrendConfig], tuple[Gate, ...]]
     trend_confidence: Callable[[Standing, TrendConfig], Float]
+    confidence_terms: Callable[[Standing, TrendConfig], tuple[Term, ...]]
     momentum: MomentumRule
     expected_value: ExpectedValueRule
     allocation_scale: AllocationRule
@@ -69,6 +89,7 @@ class RuleSet:
 
 HEURISTIC = RuleSet(
     mode=PipelineMode.HEURISTIC,
+    weight_factors=HEURISTIC_FACTORS,
     score_documents=score_heuristic,
     macro_impact=linear_impact,
     propagation_reach=flat_reach,
@@ -78,7 +99,9 @@ HEURISTIC = RuleSet(
     posterior=no_posterior,
     regimes=no_regimes,
     direction=heuristic_direction,
+    direction_bounds=heuristic_bounds,
     trend_confidence=heuristic_confidence,
+    confidence_terms=heuristic_terms,
     momentum=simple_momentum,
     expected_value=no_expected_value,
     allocation_scale=full_allocation,
@@ -88,6 +111,7 @@ HEURISTIC = RuleSet(
 
 PROBABILISTIC = RuleSet(
     mode=PipelineMode.PROBABILISTIC,
+    weight_factors=PROBABILISTIC_FACTORS,
     score_documents=score_probabilistic,
     macro_impact=multiplicative_impact,
     propagation_reach=graded_reach,
@@ -97,7 +121,9 @@ PROBABILISTIC = RuleSet(
     posterior=posterior,
     regimes=regimes,
     direction=probabilistic_direction,
+    direction_bounds=probabilistic_bounds,
     trend_confidence=probabilistic_confidence,
+    confidence_terms=probabilistic_terms,
     momentum=ew_momentum,
     expected_value=expected_value,
     allocation_scale=conviction_allocation,

@@ -51,6 +51,28 @@ BASE_RATE_ALIASES: dict[str, str] = {"performance_report": "earnings"}
 
 _TINY = 1e-300
 
+HEURISTIC_FACTORS: tuple[str, ...] = (
+    "recency",
+    "credibility",
+    "novelty_bonus",
+    "confidence_gate",
+    "market_ctx_multiplier",
+    "layer_weight",
+)
+"""Columns of SignalRows whose product, in this order and clamped, is the combined weight (heuristic)."""
+
+PROBABILISTIC_FACTORS: tuple[str, ...] = (
+    "recency",
+    "credibility",
+    "source_accuracy_factor",
+    "novelty_bonus",
+    "sigmoid_gate",
+    "info_gain_factor",
+    "regime_multiplier",
+    "layer_weight",
+)
+"""The same in probabilistic mode; a factor that is NaN was not used (synthetic signals)."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence(Columns):

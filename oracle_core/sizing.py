@@ -5,12 +5,13 @@ Sizes are computed for every trend, also for one that may not be acted on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from oracle_core.config import EligibilityConfig
-from oracle_core.inputs import Float, Int
+from oracle_core.inputs import Columns, Float, Int
 from oracle_core.records import PositionSizing
 
 
@@ -33,6 +34,25 @@ def conviction_allocation(p_bull: Float) -> Float:
     Implements: R196.
     """
     return np.where(np.isnan(p_bull), 1.0, np.maximum(p_bull, 1.0 - p_bull))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeChain(Columns):
+    """What one size is made of, one row per key.
+
+    ``size = clamp((base + confidence_factor * strength_factor * span) * (contradiction_factor *
+    evidence_factor) * scale, 0, most)``.
+    """
+
+    base: Float
+    confidence_factor: Float
+    strength_factor: Float
+    span: Float
+    contradiction_factor: Float
+    evidence_factor: Float
+    scale: Float
+    most: Float
+    size: Float
 
 
 def position_sizes(
@@ -61,24 +81,50 @@ def position_sizes(
     Returns:
         ``(allocation, loss limit)`` as shares of 1.
 
-    Implements: R95, R96, R97, R98, R99.
-
     """
-    floor = config.strength_sizing_floor
-    drive = (config.confidence_sizing_weight * confidence) * (floor + (1.0 - floor) * strength)
-    penalty = (1.0 - config.contradiction_sizing_penalty * contradiction) * np.select(
+    allocation, loss = size_chains(
+        strength=strength,
+        confidence=confidence,
+        contradiction=contradiction,
+        evidence=evidence,
+        scale=scale,
+        config=config,
+    )
+    return allocation.size, loss.size
+
+
+def size_chains(
+    *,
+    strength: Float,
+    confidence: Float,
+    contradiction: Float,
+    evidence: Int,
+    scale: Float,
+    config: EligibilityConfig,
+) -> tuple[SizeChain, SizeChain]:
+    """Allocation and loss limit with the factors they are made of; arguments as for :func:`position_sizes`.
+
+    Implements: R95, R96, R97, R98, R99.
+    """
+    floor, one = config.strength_sizing_floor, np.ones(len(strength))
+    driven = config.confidence_sizing_weight * confidence
+    strong = floor + (1.0 - floor) * strength
+    agreed = 1.0 - config.contradiction_sizing_penalty * contradiction
+    backed = np.select(
         (evidence < config.thin_evidence_below, evidence < config.modest_evidence_below),
         (config.thin_evidence_factor, config.modest_evidence_factor),
         1.0,
     )
-    sizes = []
+    chains = []
     for base, most, factor in (
         (config.base_allocation_pct, config.max_allocation_pct, scale),
-        (config.base_max_loss_pct, config.max_max_loss_pct, 1.0),
+        (config.base_max_loss_pct, config.max_max_loss_pct, one),
     ):
-        raw = base + drive * (most - base)
-        sizes.append(np.clip(raw * penalty * factor, 0.0, most))
-    return sizes[0], sizes[1]
+        raw = base + driven * strong * (most - base)
+        size = np.clip(raw * (agreed * backed) * factor, 0.0, most)
+        span = one * (most - base)
+        chains.append(SizeChain(one * base, driven, strong, span, agreed, backed, factor, one * most, size))
+    return chains[0], chains[1]
 
 
 def compute_position_sizing(

@@ -14,8 +14,10 @@ from oracle_core.arrays import exact_means, group_offsets, runs
 from oracle_core.config import SuppressionConfig
 from oracle_core.enums import SuppressionReason
 from oracle_core.frames import QualityRows
+from oracle_core.gates import Gate, Relation, failures
 from oracle_core.inputs import US_PER_HOUR, Bool, Columns, DocumentRows, Float, Int, Keys
 from oracle_core.records import DataQualityContext, SuppressionResult, TrendSummary
+from oracle_core.terms import Term, summed
 from oracle_core.windows import members
 
 REASONS: tuple[SuppressionReason, ...] = tuple(SuppressionReason)
@@ -89,8 +91,14 @@ def data_quality_scores(quality: QualityRows, as_of_us: int, config: Suppression
     Returns:
         Values in [0, sum of the three weights].
 
-    Implements: R76.
+    """
+    return summed(data_quality_terms(quality, as_of_us, config))
 
+
+def data_quality_terms(quality: QualityRows, as_of_us: int, config: SuppressionConfig) -> tuple[Term, ...]:
+    """The three parts of the score; arguments as for :func:`data_quality_scores`.
+
+    Implements: R76.
     """
     average = np.nan_to_num(quality.average_extraction_confidence, nan=0.0)
     trusted = np.minimum(average / config.confidence_baseline, 1.0)
@@ -100,9 +108,9 @@ def data_quality_scores(quality: QualityRows, as_of_us: int, config: Suppression
     ratio = quality.valid / np.maximum(quality.total, 1)
     coverage = ratio * np.minimum(quality.valid / config.count_saturation, 1.0)
     return (
-        config.confidence_weight * trusted
-        + config.freshness_weight * fresh
-        + config.coverage_weight * coverage
+        Term("confidence", config.confidence_weight, trusted),
+        Term("freshness", config.freshness_weight, fresh),
+        Term("coverage", config.coverage_weight, coverage),
     )
 
 
@@ -130,28 +138,47 @@ def suppressions(
     Returns:
         One column per member of SuppressionReason, true where it fires.
 
-    Implements: R67, R69, R70, R71, R72, R73, R74, R75, R78, R79.
+    Implements: R67.
 
     """
+    return failures(quality_gates(quality, scores, layers, as_of_us=as_of_us, config=config))
+
+
+def quality_gates(
+    quality: QualityRows,
+    scores: Float,
+    layers: Layers,
+    *,
+    as_of_us: int,
+    config: SuppressionConfig,
+) -> tuple[Gate, ...]:
+    """The eight checks themselves, in the order of SuppressionReason; arguments as for :func:`suppressions`.
+
+    The age of the newest document is in microseconds, infinite where none has a time.
+
+    Implements: R69, R70, R71, R72, R73, R74, R75, R78, R79.
+    """
     average = quality.average_extraction_confidence
-    no_entity, no_macro = layers.entity == 0, layers.macro == 0
-    documents = quality.total > 0
-    untrusted = (quality.valid > 0) & ~(average >= config.min_avg_extraction_confidence)
+    documents, no_macro = quality.total > 0, layers.macro == 0
     undated = quality.newest_us == NO_TIME
-    old = as_of_us - quality.newest_us > config.max_evidence_staleness_hours * US_PER_HOUR
+    age_us = np.where(undated, np.inf, (as_of_us - quality.newest_us).astype(np.float64))
+    oldest_us = config.max_evidence_staleness_hours * US_PER_HOUR
+    types, valid = quality.source_types.astype(np.float64), quality.valid.astype(np.float64)
     failure_rate = quality.failed / np.maximum(quality.total, 1)
-    return np.column_stack(
-        (
-            untrusted,
-            documents & (undated | old),
-            documents & (quality.source_types < config.min_source_types),
-            failure_rate > config.max_extraction_failure_rate,
-            quality.valid < config.min_valid_documents,
-            (scores < config.min_data_quality_score) & ~untrusted,
-            no_entity & ~no_macro,
-            no_entity & no_macro & (layers.competitive > 0),
-        )
+    own = layers.entity.astype(np.float64)
+    trust = (average, Relation.AT_LEAST, config.min_avg_extraction_confidence, quality.valid > 0)
+    trusted = ~Gate("", *trust).failed()
+    asked = (
+        trust,
+        (age_us, Relation.AT_MOST, oldest_us, documents),
+        (types, Relation.AT_LEAST, float(config.min_source_types), documents),
+        (failure_rate, Relation.AT_MOST, config.max_extraction_failure_rate, None),
+        (valid, Relation.AT_LEAST, float(config.min_valid_documents), None),
+        (scores, Relation.AT_LEAST, config.min_data_quality_score, trusted),
+        (own, Relation.AT_LEAST, 1.0, ~no_macro),
+        (own, Relation.AT_LEAST, 1.0, no_macro & (layers.competitive > 0)),
     )
+    return tuple(Gate(reason.value, *gate) for reason, gate in zip(REASONS, asked, strict=True))
 
 
 def suppression_note(reasons: tuple[SuppressionReason, ...], data_quality_score: float) -> str:

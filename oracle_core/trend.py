@@ -32,11 +32,13 @@ from oracle_core.contradiction import disagreement_entropy, disagreements, parti
 from oracle_core.enums import EvidenceRole, MarketRegime, SignalLayer, TrendDirection, Window, codes
 from oracle_core.evidence import ROLES, Candidates, rank
 from oracle_core.frames import EvidenceRows, MarketContext, SignalFrame, SignalRows, TrendFrame, TrendRows
+from oracle_core.gates import Gate, Relation
 from oracle_core.inputs import BarRows, Bool, Columns, CycleInputs, Float, Int, Strings
 from oracle_core.market import market_context
 from oracle_core.records import TrendSummary, WeightedSignal
-from oracle_core.regime import RegimeClassification, Regimes
+from oracle_core.regime import RegimeClassification, Regimes, regimes_of
 from oracle_core.single import single_frame
+from oracle_core.terms import Term, summed
 
 if TYPE_CHECKING:
     from oracle_core.rules import RuleSet
@@ -115,12 +117,27 @@ def threshold_direction(average: Float, contradiction: Float, config: TrendConfi
     Returns:
         Codes of TrendDirection.
 
-    Implements: R8, R9, R10, R11, R12, R14.
+    Implements: R8, R12, R14.
 
     """
-    mixed = (contradiction > config.mixed_threshold) & (np.abs(average) < config.mixed_sentiment_bound)
-    positive, negative = average >= config.positive_threshold, average <= config.negative_threshold
-    return _first_that_holds(((mixed, _MIXED), (positive, _POSITIVE), (negative, _NEGATIVE)))
+    agreed, decided, positive, negative = average_bounds(average, contradiction, config)
+    mixed = agreed.failed() & decided.failed()
+    return _first_that_holds(((mixed, _MIXED), (positive.holds(), _POSITIVE), (negative.holds(), _NEGATIVE)))
+
+
+def average_bounds(
+    average: Float, contradiction: Float, config: TrendConfig
+) -> tuple[Gate, Gate, Gate, Gate]:
+    """What the heuristic direction asks: agreed or decided (else mixed), then positive, then negative.
+
+    Implements: R9, R10, R11.
+    """
+    return (
+        Gate("not_mixed:contradiction", contradiction, Relation.AT_MOST, config.mixed_threshold),
+        Gate("not_mixed:average", np.abs(average), Relation.AT_LEAST, config.mixed_sentiment_bound),
+        Gate("positive", average, Relation.AT_LEAST, config.positive_threshold),
+        Gate("negative", average, Relation.AT_MOST, config.negative_threshold),
+    )
 
 
 def entropy_direction(
@@ -138,13 +155,34 @@ def entropy_direction(
     Returns:
         Codes of TrendDirection.
 
-    Implements: R181, R182.
+    Implements: R182.
 
     """
-    silent, mixed = mass == 0.0, entropy > config.entropy_mixed_threshold
-    positive, negative = p_bull > 0.5 + threshold, p_bull < 0.5 - threshold
+    heard, clear, positive, negative = posterior_bounds(mass, p_bull, entropy, threshold, config)
     return _first_that_holds(
-        ((silent, _NEUTRAL), (mixed, _MIXED), (positive, _POSITIVE), (negative, _NEGATIVE))
+        (
+            (heard.failed(), _NEUTRAL),
+            (clear.failed(), _MIXED),
+            (positive.holds(), _POSITIVE),
+            (negative.holds(), _NEGATIVE),
+        )
+    )
+
+
+def posterior_bounds(
+    mass: Float, p_bull: Float, entropy: Float, threshold: Float, config: TrendConfig
+) -> tuple[Gate, Gate, Gate, Gate]:
+    """What the probabilistic direction asks, in this order; arguments as for :func:`entropy_direction`.
+
+    Any evidence (else neutral), a clear probability (else mixed), then positive, then negative.
+
+    Implements: R181.
+    """
+    return (
+        Gate("any_evidence", mass, Relation.ABOVE, 0.0),
+        Gate("not_mixed:entropy", entropy, Relation.AT_MOST, config.entropy_mixed_threshold),
+        Gate("positive", p_bull, Relation.ABOVE, 0.5 + threshold),
+        Gate("negative", p_bull, Relation.BELOW, 0.5 - threshold),
     )
 
 
@@ -156,6 +194,17 @@ def _first_that_holds(rules: Sequence[tuple[Bool, int]]) -> Int:
 def heuristic_direction(standing: Standing, config: TrendConfig) -> Int:
     """Direction by :func:`threshold_direction`."""
     return threshold_direction(standing.average, standing.contradiction, config)
+
+
+def heuristic_bounds(standing: Standing, config: TrendConfig) -> tuple[Gate, ...]:
+    """Questions of :func:`average_bounds`."""
+    return average_bounds(standing.average, standing.contradiction, config)
+
+
+def probabilistic_bounds(standing: Standing, config: TrendConfig) -> tuple[Gate, ...]:
+    """Questions of :func:`posterior_bounds`."""
+    found = standing.posterior
+    return posterior_bounds(found.mass, found.p_bull, found.entropy, standing.regimes.threshold, config)
 
 
 def probabilistic_direction(standing: Standing, config: TrendConfig) -> Int:
@@ -187,24 +236,50 @@ def agreement_confidence(support: Support, contradiction: Float, config: TrendCo
 
     Every part is 0 without an active signal, so the result is.
 
-    Implements: R35, R36, R37, R38.
+    Implements: R35, R38.
+    """
+    return np.clip(summed(agreement_terms(support, contradiction, config)), 0.0, 1.0)
+
+
+def agreement_terms(support: Support, contradiction: Float, config: TrendConfig) -> tuple[Term, ...]:
+    """The parts of :func:`agreement_confidence`.
+
+    Implements: R36, R37.
     """
     dampened = support.agreement * agreement_dampener(support.unique_sources, config)
-    raw = (
-        config.confidence_count_weight * count_factor(support.unique_sources, config)
-        + config.confidence_credibility_weight * support.average_credibility
-        + config.confidence_agreement_weight * dampened
-        - config.confidence_contradiction_penalty * contradiction
+    return (
+        Term("sources", config.confidence_count_weight, count_factor(support.unique_sources, config)),
+        Term("credibility", config.confidence_credibility_weight, support.average_credibility),
+        Term("agreement", config.confidence_agreement_weight, dampened),
+        Term("contradiction", -config.confidence_contradiction_penalty, contradiction),
     )
-    return np.clip(raw, 0.0, 1.0)
 
 
 def posterior_confidence(bayesian_confidence: Float, contradiction: Float, penalty: Float) -> Float:
-    """The posterior's confidence less the regime's share of the contradiction (probabilistic, G17).
+    """The posterior's confidence less the regime's share of the contradiction (probabilistic, G17)."""
+    return np.maximum(0.0, summed(posterior_terms(bayesian_confidence, contradiction, penalty)))
+
+
+def posterior_terms(bayesian_confidence: Float, contradiction: Float, penalty: Float) -> tuple[Term, ...]:
+    """The parts of :func:`posterior_confidence`.
 
     Implements: R184.
     """
-    return np.maximum(0.0, bayesian_confidence - penalty * contradiction)
+    return (
+        Term("posterior", 1.0, bayesian_confidence),
+        Term("contradiction", -penalty, contradiction),
+    )
+
+
+def heuristic_terms(standing: Standing, config: TrendConfig) -> tuple[Term, ...]:
+    """Parts of :func:`agreement_terms`."""
+    return agreement_terms(standing.support, standing.contradiction, config)
+
+
+def probabilistic_terms(standing: Standing, config: TrendConfig) -> tuple[Term, ...]:  # noqa: ARG001
+    """Parts of :func:`posterior_terms`."""
+    confidence, penalty = standing.posterior.bayesian_confidence, standing.regimes.penalty
+    return posterior_terms(confidence, standing.contradiction, penalty)
 
 
 def heuristic_confidence(standing: Standing, config: TrendConfig) -> Float:
@@ -303,9 +378,7 @@ def trends_of(
 ) -> TrendFrame:
     """Assemble the trend of every key from its signals and what the market says of it, one row per key."""
     keys, count = signals.keys, len(signals.keys)
-    every = ActiveSignals.of(signals.rows)
-    layers = _layer_counts(every, count)
-    rows, modifier = _integrate(every, layers, config, rules)
+    rows, modifier, layers = merged(signals, config, rules)
     offsets = group_offsets(rows.key, count)
     is_entity = rows.layer == _LAYERS[SignalLayer.ENTITY]
     average = weighted_averages(rows.combined, rows.impact, rows.sentiment, offsets)
@@ -395,6 +468,37 @@ def trends_of(
         ),
         evidence=evidence,
         ids=signals.ids,
+    )
+
+
+def merged(signals: SignalFrame, config: OracleConfig, rules: RuleSet) -> tuple[ActiveSignals, Float, Int]:
+    """The signals that a trend is made of, the macro modifier of each key, and its active signals by layer.
+
+    Macro signals that act through the modifier are not among the first, but among the last, which has one row
+    per layer code.
+    """
+    every = ActiveSignals.of(signals.rows)
+    layers = _layer_counts(every, len(signals.keys))
+    return *_integrate(every, layers, config, rules), layers
+
+
+def standing_of(rows: TrendRows, config: OracleConfig) -> Standing:
+    """What the rules for direction and confidence looked at, from the trends they made."""
+    posterior = Posterior(
+        mass=(rows.alpha - 1.0) + (rows.beta - 1.0),
+        p_bull=rows.p_bull,
+        alpha=rows.alpha,
+        beta=rows.beta,
+        log_likelihood=rows.log_likelihood,
+        bayesian_confidence=rows.bayesian_confidence,
+        entropy=rows.entropy,
+    )
+    return Standing(
+        average=rows.average,
+        contradiction=rows.contradiction,
+        support=Support(rows.unique_sources, rows.average_credibility, rows.agreement),
+        posterior=posterior,
+        regimes=regimes_of(rows.regime, rows.regime_volatility_ratio, config.regime),
     )
 
 
