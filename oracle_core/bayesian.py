@@ -81,11 +81,16 @@ def evidence_mass(weight: Float, sentiment: Float, groups: Int, count: int) -> M
         count: number of groups.
 
     """
-    amount = weight * sentiment
+    amount = evidence_amounts(weight, sentiment)
     return Mass(
         bull=group_sums(np.maximum(amount, 0.0), groups, count),
         bear=group_sums(np.maximum(-amount, 0.0), groups, count),
     )
+
+
+def evidence_amounts(weight: Float, sentiment: Float) -> Float:
+    """What each signal adds to the evidence, positive for and negative against; see :func:`evidence_mass`."""
+    return weight * sentiment
 
 
 def posterior(mass: Mass) -> Posterior:

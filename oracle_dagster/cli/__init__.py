@@ -15,6 +15,7 @@ from oracle_dagster.cli import (
     configuration,
     cycles,
     demonstration,
+    explain,
     health,
     inputs,
     serve,
@@ -42,7 +43,8 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
-    for module in (demonstration, serve, setup, inputs, cycles, tables, configuration, agents, health):
+    computing = (inputs, cycles, explain, tables)
+    for module in (demonstration, serve, setup, *computing, configuration, agents, health):
         module.register(app)
     return app
 
