@@ -55,6 +55,10 @@ run_monitoring: # ends runs that hang while starting or being cancelled; `oracle
   enabled: true
   start_timeout_seconds: 300
   cancel_timeout_seconds: 180
+run_retries: # a run whose worker died goes on by itself; one that failed says why and waits for a person
+  enabled: true
+  max_retries: 2
+  retry_on_asset_or_op_failure: false
 retention:
   schedule: {{purge_after_days: 90}}
   sensor:

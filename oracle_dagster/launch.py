@@ -259,7 +259,12 @@ def _execute(
             # The command line shows the outcome itself; the run's own log is in the user interface.
             "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
         },
-        tags={**batch_tags(batch, plan.keys), AS_OF_TAG: format_as_of(cycle.as_of), HOST_TAG: host_name()},
+        tags={
+            **batch_tags(batch, plan.keys),
+            AS_OF_TAG: format_as_of(cycle.as_of),
+            HOST_TAG: host_name(),
+            "dagster/max_retries": "0",  # whoever typed the command sees that it died
+        },
         asset_selection=None if len(plan.stages) == len(pipeline.STAGES) else selection,
         root_run_id=None if plan.parent is None else plan.parent.root_run_id or plan.parent.run_id,
         parent_run_id=None if plan.parent is None else plan.parent.run_id,

@@ -32,14 +32,14 @@ def wait_for(what: str, look: Callable[[], object], seconds: float = DEADLINE_SE
 class Service:
     """One `oracle dev` as a user starts it."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, automation: bool = False) -> None:
         self.home = home
         self.log = home.parent / f"dev-{time.monotonic_ns()}.txt"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "oracle_dagster.cli", "dev", "--home", str(home), *arguments],
                 # What runs by itself would add events to those that a test counts.
-                env={**os.environ, "ORACLE_AUTOMATION": "off"},
+                env={**os.environ, "ORACLE_AUTOMATION": "on" if automation else "off"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -72,8 +72,8 @@ class Service:
 
 
 @contextmanager
-def service(home: Path, *arguments: str) -> Iterator[Service]:
-    started = Service(home, *arguments)
+def service(home: Path, *arguments: str, automation: bool = False) -> Iterator[Service]:
+    started = Service(home, *arguments, automation=automation)
     try:
         yield started
     finally:
