@@ -276,7 +276,7 @@ def update_source_accuracy(database: Database, cycle: Cycle, *, run_id: str) -> 
     """
     clock = _Clock()
     with clock.phase("source_accuracy"):
-        sources, ratio, samples = _measured(database, cycle)
+        sources, ratio, samples = measure_sources(database, cycle)
         error: str | None = None
         try:
             database.run(lambda bulk: inputs.write_accuracy(bulk, cycle, sources, ratio, samples))
@@ -314,7 +314,7 @@ def update_source_accuracy(database: Database, cycle: Cycle, *, run_id: str) -> 
     )
 
 
-def _measured(database: Database, cycle: Cycle) -> tuple[list[str], Float, Int]:
+def measure_sources(database: Database, cycle: Cycle) -> tuple[list[str], Float, Int]:
     """Accuracy per source by code point. Blocks of entities add up exactly, as they count whole outcomes."""
 
     def measure(bulk: Bulk) -> dict[str, tuple[int, int]]:

@@ -1,0 +1,1 @@
+"""Is what is stored what the rules make of what was read? Recomputation, receipts, the leak prober."""
