@@ -72,7 +72,8 @@ class Client:
         """How far a backfill is."""
         found = self.ask(
             "query($b: String!) { partitionBackfillOrError(backfillId: $b) { __typename"
-            " ... on PartitionBackfill { status runs(limit: 500) { id status } assetBackfillData { assetBackfillStatuses {"
+            " ... on PartitionBackfill { status runs(limit: 500) { id status }"
+            " assetBackfillData { assetBackfillStatuses {"
             " ... on AssetPartitionsStatusCounts { assetKey { path } numPartitionsTargeted"
             " numPartitionsMaterialized numPartitionsFailed } } } } } }",
             b=backfill_id,
