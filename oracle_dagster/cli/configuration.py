@@ -13,14 +13,18 @@ from oracle_dagster.cli.common import (
     HomeOption,
     JsonOption,
     assignments,
+    connected,
     console,
+    existing_home,
     folding_table,
     iso,
+    note,
     opened,
     print_json,
 )
 
 if TYPE_CHECKING:
+    from oracle_dagster.home import Connections, Home
     from oracle_dagster.storage.configuration import ConfigVersion
 
 VersionOption = Annotated[
@@ -78,17 +82,26 @@ def set_(
 ) -> None:
     """Store and activate a new version with these values.
 
-    Nothing changes if any value is wrong. Cycles that ran keep the version they recorded.
+    Nothing changes if any value is wrong. Cycles that ran keep the version they recorded. In the user
+    interface exactly the partitions that the changed settings can reach turn stale.
     """
     from oracle_dagster.storage import configuration
+    from oracle_dagster.storage.database import Database
 
     wanted = assignments(values)
-    with opened(home) as database:
-        before = configuration.active(database)
-        after = configuration.activate(
-            database, before.config.with_settings(wanted), changed_by=getpass.getuser(), reason=reason
-        )
+    place = existing_home(home)
+    with connected(place) as connections:
+        database = Database(connections.domain_url)
+        try:
+            before = configuration.active(database)
+            after = configuration.activate(
+                database, before.config.with_settings(wanted), changed_by=getpass.getuser(), reason=reason
+            )
+        finally:
+            database.close()
         changed = configuration.diff(before.config, after.config)
+        if changed:
+            _tell_orchestrator(place, connections, after)
     if as_json:
         print_json({**_about(after), "changed": _changes(changed)})
         return
@@ -98,6 +111,22 @@ def set_(
     for path, (old, new) in changed.items():
         print(f"{path}: {json.dumps(old)} -> {json.dumps(new)}")
     print(f"Version {after.version} is active.")
+
+
+def _tell_orchestrator(home: Home, connections: Connections, version: ConfigVersion) -> None:
+    """Report the new versions of settings, so that what depends on them shows as stale."""
+    from oracle_dagster.launch import orchestrator
+    from oracle_dagster.reporting import report_configuration
+
+    try:
+        with orchestrator(home, connections) as instance:
+            report_configuration(instance, version.config)
+    except Exception as error:  # noqa: BLE001 - the version is active already, so it must not count as failed
+        note(
+            f"version {version.version} is active, but the orchestrator could not be told, so the user "
+            f"interface may not show what is stale: {' '.join(str(error).split())[:300]} The next `oracle "
+            "run` tells it."
+        )
 
 
 def history(as_json: JsonOption = False, home: HomeOption = None) -> None:
