@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -52,6 +53,7 @@ NO_VERSION: Final = "INITIAL"  # the orchestrator's word for an asset that never
 PLOTTED_KEYS: Final = 50
 """Runs that tell of more keys carry no plots: each adds to the size of an event."""
 _TABLE_ROWS: Final = 10
+_CLAUSE: Final = re.compile(r"('(?:[^']|'')*')| (FROM|JOIN|WHERE|AND|ORDER BY) ")  # and not within quotes
 
 
 # -------------------------------------------------------------------------------- what a person reads
@@ -113,7 +115,7 @@ def _metadata_value(name: str, value: Any) -> dg.MetadataValue[Any] | None:  # n
             if name in {"thesis", "posterior"}:
                 return dg.MetadataValue.md(value)
             return (
-                dg.MetadataValue.md(f"```sql\n{value}\n```")
+                dg.MetadataValue.md(f"```sql\n{_folded(value)}\n```")
                 if name == "sql"
                 else dg.MetadataValue.text(value)
             )
@@ -123,6 +125,11 @@ def _metadata_value(name: str, value: Any) -> dg.MetadataValue[Any] | None:  # n
             return dg.MetadataValue.text(", ".join(map(str, value))) if value else None
         case _:
             return dg.MetadataValue.json(value)
+
+
+def _folded(query: str) -> str:
+    """A query with a line per clause: one long line pushes all metadata beyond the page's edge."""
+    return _CLAUSE.sub(lambda m: m[1] or f"\n{m[2]} ", query)
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> dg.MetadataValue[Any]:
@@ -138,7 +145,7 @@ def _cell(value: object) -> str | int | float | bool | None:
     if hasattr(value, "item") and not isinstance(value, str):
         value = value.item()
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.6g}") if math.isfinite(value) else None  # the exact ones are in the tables
     if value is None or isinstance(value, (bool, int, str)):
         return value
     return format_as_of(value) if isinstance(value, datetime) else str(value)

@@ -51,7 +51,7 @@ def test_metadata_takes_numpy_values_and_leaves_out_what_has_no_value() -> None:
             "names": ["a", "b"],
             "no_names": [],
             "thesis": "**Up**",
-            "sql": "SELECT 1;",
+            "sql": "SELECT * FROM t WHERE a = 'x AND ''y AND z' AND b = 1;",
         }
     )
     assert {name: value.value for name, value in shown.items()} == {
@@ -62,19 +62,20 @@ def test_metadata_takes_numpy_values_and_leaves_out_what_has_no_value() -> None:
         "as_of": "2016-11-08T00:00:00Z",
         "names": "a, b",
         "thesis": "**Up**",
-        "sql": "```sql\nSELECT 1;\n```",
+        "sql": "```sql\nSELECT *\nFROM t\nWHERE a = 'x AND ''y AND z'\nAND b = 1;\n```",
     }
     assert isinstance(shown["thesis"], dg.MarkdownMetadataValue)
 
 
 def test_lists_of_objects_become_a_table_of_ten_rows_with_typed_columns() -> None:
-    rows = [{"id": f"d{n}", "weight": np.float64(n), "rank": n, "when": AS_OF} for n in range(12)]
+    rows = [{"id": f"d{n}", "weight": np.float64(n / 3), "rank": n, "when": AS_OF} for n in range(12)]
     rows[1]["weight"] = float("nan")
     table = readable({"top_evidence": rows})["top_evidence"]
     assert isinstance(table, dg.TableMetadataValue)
     assert len(table.records) == 10
     assert table.records[0].data == {"id": "d0", "weight": 0.0, "rank": 0, "when": "2026-03-10T12:00:00Z"}
     assert table.records[1].data["weight"] is None
+    assert table.records[2].data["weight"] == 0.666667, "as many digits as a person reads"
     assert {column.name: column.type for column in table.schema.columns} == {
         "id": "string",
         "weight": "float",
@@ -199,7 +200,7 @@ def test_a_materialisation_shows_what_a_person_looks_at(
         shown[asset] = found.asset_materialization.metadata
         assert shown[asset]["as_of"].value == "2026-03-10T12:00:00Z"
         assert shown[asset]["config_version"].value == 1
-        assert "SELECT * FROM" in str(shown[asset]["sql"].value)
+        assert "SELECT *\nFROM" in str(shown[asset]["sql"].value)
     for name in ("direction", "strength", "confidence", "contradiction", "top_evidence"):
         assert name in shown["trend_windows"], name
     for name in ("action", "mode", "allocation_pct", "max_loss_pct", "thesis", "top_evidence", "eligible"):
