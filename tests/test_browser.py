@@ -1,22 +1,21 @@
-"""The user interface in a real browser: the graph is there, and a partition can be materialised in it."""
+"""A person's path through the user interface in a real browser; a screenshot of each step is kept."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from importlib import resources
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from oracle_dagster.home import Home
+from tests import worlds
+from tests.command import oracle
 from tests.services import service, wait_for
+from tests.ui_client import Client
 
 CHROMIUM = Path("/usr/bin/chromium")
 # Without a network: what Chromium would look up on its own is refused many times a second otherwise.
@@ -25,7 +24,8 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 CHAIN = ("weighted_signals", "trend_windows", "trend_projections", "recommendations")
-STATES = {"Maine", "Ohio", "Utah"}
+STALE = re.compile(r"^Unsynced")
+WIDTH = 1500
 PATIENCE_MS = 120_000
 
 pytestmark = pytest.mark.browser
@@ -43,22 +43,27 @@ def chromium() -> Path:
 
 
 @pytest.fixture(scope="module")
-def home(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with the polls of three states and one cycle."""
+def before() -> str:
+    """The moment of the first cycle: an hour ago."""
+    return (datetime.now(UTC) - timedelta(hours=1)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+@pytest.fixture(scope="module")
+def home(chromium: Path, before: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with documents of the last weeks on three entities, and two cycles."""
     folder = tmp_path_factory.mktemp("browser")
-    packed = (resources.files("oracle_dagster") / "data/polls2016/documents.jsonl.gz").read_bytes()
-    lines = gzip.decompress(packed).decode().splitlines()
-    few = [line for line in lines if json.loads(line)["impacts"][0]["entity_id"] in STATES]
-    (folder / "documents.jsonl").write_text("\n".join(few) + "\n")
-    for arguments in (
-        ("ingest", str(folder / "documents.jsonl"), "--known-at", "published"),
-        ("run", "--as-of", "2016-11-08T00:00:00Z"),
-    ):
-        subprocess.run(
-            [sys.executable, "-m", "oracle_dagster.cli", *arguments, "--home", str(folder / "home")],
-            check=True,
-            capture_output=True,
-        )
+    newest = datetime.fromisoformat(before)
+    documents = folder / "documents.jsonl"
+    worlds.write_jsonl(documents, worlds.documents(["Alpha", "Bravo", "Charlie"], 60, newest=newest, days=30))
+    earlier = (newest - timedelta(days=1)).isoformat()
+    with Home.resolve(folder / "home").connect():  # the server runs on from one command to the next
+        for arguments in (
+            ("ingest", str(documents), "--known-at", "published"),
+            ("run", "--as-of", earlier),
+            ("run", "--as-of", before),
+        ):
+            done = oracle(*arguments, "--home", str(folder / "home"))
+            assert done.code == 0, done.err
     return folder / "home"
 
 
@@ -68,52 +73,68 @@ def page(chromium: Path) -> Iterator[Page]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(chromium), headless=True, args=list(FLAGS))
         try:
-            opened = browser.new_page(viewport={"width": 1500, "height": 1000})
+            opened = browser.new_page(viewport={"width": WIDTH, "height": 1000})
             opened.set_default_timeout(PATIENCE_MS)
             yield opened
         finally:
             browser.close()
 
 
-def ended(url: str, run_id: str) -> str | None:
-    """How the run ended; None while it goes on."""
-    query = f'{{runOrError(runId:"{run_id}"){{... on Run{{status}}}}}}'
-    answer = httpx.post(f"{url}/graphql", json={"query": query}, timeout=30, trust_env=False).json()
-    status: str = answer["data"]["runOrError"]["status"]
-    return status if status in {"SUCCESS", "FAILURE", "CANCELED"} else None
+def walk(page: Page, url: str, home: Path, before: str, folder: Path) -> None:
+    """What a person does from the graph of assets to a decision made anew."""
+    page.goto(f"{url}/locations/oracle/asset-groups/decisions/lineage")
+    for name in CHAIN:
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    page.screenshot(path=folder / "1-graph.png")
+
+    # A changed gate makes the decision stale, and nothing above it.
+    done = oracle("config", "set", "eligibility.min_confidence=0.36", "--reason", "x", "--home", str(home))
+    assert done.code == 0, done.err
+    partition = f"{url}/assets/{{}}?view=partitions&partition=Alpha%7C30d"
+    page.goto(partition.format("trend_windows"))
+    expect(page.get_by_text("Latest materialization")).to_be_visible()
+    expect(page.get_by_text("top_evidence", exact=True)).to_be_visible()
+    expect(page.get_by_text(STALE)).to_have_count(0)
+    page.screenshot(path=folder / "2-trend.png")
+    page.goto(partition.format("recommendations"))
+    expect(page.get_by_text(STALE)).to_be_visible()
+    expect(page.get_by_text(before, exact=True)).to_be_visible()
+    page.screenshot(path=folder / "3-stale.png")
+
+    page.get_by_role("button", name="Materialize").first.click()
+    expect(page.get_by_text("Launch runs to materialize recommendations")).to_be_visible()
+    page.screenshot(path=folder / "4-launch.png")
+    with page.expect_response(lambda r: "LaunchPipelineExecution" in (r.request.post_data or "")) as got:
+        page.get_by_role("button", name="Launch 1 run").click()
+    run_id = got.value.json()["data"]["launchPipelineExecution"]["run"]["id"]
+    client = Client(url)
+    assert wait_for("the run ends", lambda: client.ended(run_id), 300) == "SUCCESS"
+
+    # It looked from when it was created, so the moment on the newest materialisation has changed.
+    page.goto(partition.format("recommendations"))
+    expect(page.get_by_text(re.compile(r"View all historical events \(3\)"))).to_be_visible()
+    expect(page.get_by_text(before, exact=True)).to_have_count(0)
+    expect(page.get_by_text(STALE)).to_have_count(0)
+    for name in ("as_of", "config_version", "action", "thesis", "top_evidence", "sql"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    thesis = page.get_by_text(re.compile(r"Alpha shows a \w+ trend over the 30d window"))
+    expect(thesis).to_be_visible()
+    box = thesis.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= WIDTH, "the thesis is cut off at the edge of the page"
+    evidence = page.get_by_role("row").filter(has=page.get_by_text("supporting", exact=True))
+    expect(evidence.first).to_be_visible()
+    page.screenshot(path=folder / "5-decision.png")
 
 
 @pytest.mark.timeout(600)
-def test_a_person_sees_the_graph_and_materialises_a_partition(home: Path, page: Page, tmp_path: Path) -> None:
+def test_a_person_sees_the_graph_and_a_stale_partition_and_decides_anew(
+    home: Path, before: str, page: Page, tmp_path: Path
+) -> None:
     expect.set_options(timeout=PATIENCE_MS)
     with service(home) as dev:
         url = dev.ready()
         try:
-            page.goto(f"{url}/locations/oracle/asset-groups/decisions/lineage")
-            for name in CHAIN:
-                expect(page.get_by_text(name, exact=True).first).to_be_visible()
-
-            page.goto(f"{url}/assets/recommendations?view=partitions&partition=Maine%7C30d")
-            expect(page.get_by_text("Latest materialization")).to_be_visible()
-            expect(page.get_by_text("2016-11-08T00:00:00Z", exact=True)).to_be_visible()
-            expect(
-                page.get_by_text(re.compile(r"Maine shows a positive trend over the 30d window"))
-            ).to_be_visible()
-
-            page.get_by_role("button", name="Materialize").first.click()
-            expect(page.get_by_text("Launch runs to materialize recommendations")).to_be_visible()
-            with page.expect_response(
-                lambda r: "LaunchPipelineExecution" in (r.request.post_data or "")
-            ) as got:
-                page.get_by_role("button", name="Launch 1 run").click()
-            run_id = got.value.json()["data"]["launchPipelineExecution"]["run"]["id"]
-            assert wait_for("the run ends", lambda: ended(url, run_id), 300) == "SUCCESS"
-
-            # It looked from when it was created, so the moment on the newest materialisation has changed.
-            page.reload()
-            expect(page.get_by_text(re.compile(r"View all historical events \(2\)"))).to_be_visible()
-            expect(page.get_by_text("2016-11-08T00:00:00Z", exact=True)).to_have_count(0)
-            for name in ("as_of", "config_version", "action", "thesis", "sql"):
-                expect(page.get_by_text(name, exact=True).first).to_be_visible()
+            walk(page, url, home, before, tmp_path)
         finally:
             page.screenshot(path=tmp_path / "page.png")
