@@ -33,7 +33,7 @@ from oracle_core.enums import EvidenceRole, MarketRegime, PipelineMode, TrendDir
 from oracle_core.regime import direction_thresholds
 from oracle_dagster.rewriting import wordings
 from oracle_dagster.rewriting.theses import Rewriter
-from oracle_dagster.storage import cycles, decisions, inputs, results
+from oracle_dagster.storage import cycles, decisions, inputs, results, seals
 from oracle_dagster.storage.cycles import Cycle, Failure, Key
 from oracle_dagster.storage.database import StorageError
 
@@ -148,7 +148,8 @@ def run_stages(
 
     """
     chosen, ordered = _asked(keys, stages)
-    with Rewriter(database) as rewriter:
+    sealing = seals.sealing(database, cycle, ordered, chosen, run_id=run_id)
+    with sealing, Rewriter(database) as rewriter:
         run = _Run(database, cycle, chosen, rewriter=rewriter, run_id=run_id, on_progress=on_progress)
         for block in _blocks(ordered, on_progress, block_entities):
             run.block(block)
@@ -279,7 +280,8 @@ def update_source_accuracy(database: Database, cycle: Cycle, *, run_id: str) -> 
         sources, ratio, samples = measure_sources(database, cycle)
         error: str | None = None
         try:
-            database.run(lambda bulk: inputs.write_accuracy(bulk, cycle, sources, ratio, samples))
+            with seals.sealing(database, cycle, (), (seals.ACCURACY_STAGE,), run_id=run_id):
+                database.run(lambda bulk: inputs.write_accuracy(bulk, cycle, sources, ratio, samples))
         except StorageError as fault:
             error = str(fault)
             _log.error("the source accuracy was not updated, the stored one stays in use: %s", fault)

@@ -583,6 +583,49 @@ source_accuracy_history = sa.Table(
     comment="One row per source and cycle.",
 )
 
+# ------------------------------------------------------------------------------------------------ seals
+
+cycle_seals = sa.Table(
+    "cycle_seals",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("as_of", TIME),
+    sa.Column("config_version", sa.Integer),
+    sa.Column("before", TIME, comment="of a checkpoint: results of earlier cycles may be gone"),
+    sa.Column("snapshot", sa.Text, nullable=False, comment="inputs settled by it are covered"),
+    sa.Column("parts", pg.JSONB, nullable=False, comment="by table: number of rows and root hash"),
+    sa.Column("sealed_at", TIME, nullable=False),
+    sa.Column("previous_hash", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False, unique=True),
+    _one_of("kind", ("run", "late", "checkpoint"), "kind"),
+    sa.Index("ix_cycle_seals_cycle", "as_of", "config_version"),
+    comment="One row per link of the chain of hashes, append-only.",
+)
+
+cycle_seal_parts = sa.Table(
+    "cycle_seal_parts",
+    metadata,
+    sa.Column("number", sa.BigInteger, sa.ForeignKey("cycle_seals.number"), nullable=False),
+    sa.Column("table_name", sa.Text, nullable=False),
+    sa.Column("chunk", sa.Integer, nullable=False),
+    sa.Column("row_keys", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("leaves", sa.LargeBinary, nullable=False, comment="16 bytes per key, in their order"),
+    sa.PrimaryKeyConstraint("number", "table_name", "chunk"),
+    comment="One row per table that a link covers, or part of a large one: a hash per key.",
+)
+
+unsealed_runs = sa.Table(
+    "unsealed_runs",
+    metadata,
+    sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("as_of", TIME, nullable=False),
+    sa.Column("config_version", sa.Integer, nullable=False),
+    sa.Column("begun_at", TIME, nullable=False, server_default=_NOW),
+    comment="One row per run that has begun to write and has not sealed yet.",
+)
+
 # ----------------------------------------------------------------------------------------------- agents
 
 ai_agents = sa.Table(
