@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 Status = Literal["success", "partial", "failed", "canceled"]
 _NAMED: Final = 5
+RANGE: Final = "..."
+"""Between two entities: all from one to the other; no id may contain it."""
 _REPOSITORY: Final = "__repository__"  # the orchestrator's name for the only one of a location
 
 
@@ -104,7 +106,7 @@ def run_cycle(
     Args:
         home: whose databases are used.
         as_of: the moment to look from, with an offset; the database's present time where None.
-        entities: only these; all that the cycle knows where None.
+        entities: only these, or ranges of them as ``FIRST...LAST``; all that the cycle knows where None.
         windows: only these; all five where None.
         config_version: version of the configuration; the active one where None.
         stages: assets of the chain to compute; all four where None.
@@ -176,7 +178,7 @@ def _plan(
             f"No entity is known as of {format_as_of(cycle.as_of)} in the {database.place}. Load documents "
             "with `oracle ingest PATH` (old ones with --known-at published), or choose a later --as-of."
         )
-    chosen = list(known if entities is None else dict.fromkeys(entities))
+    chosen = list(known) if entities is None else _within(known, entities)
     missing = sorted(set(chosen) - set(known))
     if missing:
         raise LaunchError(
@@ -185,6 +187,21 @@ def _plan(
         )
     keys = order_keys((entity, window) for entity in chosen for window in wanted_windows)
     return _Plan(cycle, keys, wanted_stages, active=config_version is None)
+
+
+def _within(known: Sequence[str], given: Collection[str]) -> list[str]:
+    """The names, each once; ``FIRST...LAST`` stands for all known from one to the other, by code point."""
+    chosen: list[str] = []
+    for name in given:
+        first, dots, last = name.partition(RANGE)
+        found = [entity for entity in known if first <= entity <= last] if dots else [name]
+        if not found or (dots and (found[0] != first or found[-1] != last)):
+            raise LaunchError(
+                f"{name!r} is no range of known entities: both ends must be known, the first one first. "
+                f"There are {len(known)}: {_few(known)}."
+            )
+        chosen += found
+    return list(dict.fromkeys(chosen))
 
 
 def _plan_repeat(instance: dg.DagsterInstance, database: Database, run_id: str) -> _Plan:

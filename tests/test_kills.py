@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -39,6 +39,18 @@ def finished(client: Client, backfill_id: str) -> Backfill | None:
         return client.finished(backfill_id)
     except (httpx.HTTPError, AssertionError):
         return None
+
+
+def launched(client: Client, as_of: datetime) -> str:
+    """A backfill of everything; after a database's death the interface fails once or twice: ask again."""
+
+    def launch() -> str | None:
+        try:
+            return client.backfill(as_of=format_as_of(as_of), allPartitions=True)
+        except (httpx.HTTPError, AssertionError):
+            return None
+
+    return str(wait_for("the backfill is launched", launch))
 
 
 def went_on(client: Client, backfill_id: str, keys: int) -> Backfill:
@@ -116,7 +128,7 @@ def test_kills_at_random_moments_of_backfills_lose_and_double_nothing(
         try:
             client = Client(dev.ready())
             for number, moment in enumerate(moments):
-                backfill = client.backfill(as_of=format_as_of(moment), allPartitions=True)
+                backfill = launched(client, moment)
                 wait_for("a run works", lambda: working(at))
                 # The moment only chooses where the kill lands.
                 time.sleep(rng.uniform(0.0, 12.0))

@@ -98,6 +98,9 @@ def test_entities_windows_stages_and_configuration_can_be_chosen(home: Home) -> 
     again = run_cycle(home, as_of=AS_OF, entities=[SECOND], windows=["7d"], stages=["recommendations"])
     assert again.status == "success", again.message
     assert (again.computed, again.config_version) == ({"recommendations": 1}, 2)
+    ranges = [f"{FIRST}...{SECOND}", FIRST]
+    both = run_cycle(home, as_of=AS_OF, entities=ranges, windows=["7d"])
+    assert (both.status, both.keys) == ("success", 2)
     with opened(home) as instance:
         run = instance.get_run_by_id(again.run_id)
         assert run is not None
@@ -111,6 +114,8 @@ def test_entities_windows_stages_and_configuration_can_be_chosen(home: Home) -> 
             {"entities": ["nobody"]},
             r"Not known as of 2026-03-10T12:00:00Z: nobody\. Names are case-sensitive",
         ),
+        ({"entities": [f"{SECOND}...{FIRST}"]}, r"is no range of known entities: both ends must be known"),
+        ({"entities": [f"{FIRST}...nobody"]}, r"nobody' is no range of known entities"),
         ({"windows": ["2d"]}, r"no window '2d'; choose from intraday, 1d, 7d, 30d, 90d"),
         ({"stages": ["thesis"]}, r"no stage 'thesis'; choose from weighted_signals, trend_windows"),
         (

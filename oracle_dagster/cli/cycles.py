@@ -47,7 +47,12 @@ def run(
     as_of: AsOf = None,
     entity: Annotated[
         list[str] | None,
-        typer.Option("--entity", metavar="ID", help="Only this entity; may be repeated.", show_default=False),
+        typer.Option(
+            "--entity",
+            metavar="ID",
+            help="Only this entity, or all from one to another (FIRST...LAST, by name); may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     window: Annotated[
         list[Window] | None,
