@@ -24,8 +24,8 @@ from oracle_core.eligibility import (
     modes,
 )
 from oracle_core.enums import Action, MarketRegime, Mode, TrendDirection, Window, codes
-from oracle_core.frames import DecisionFrame, DecisionRows, ProjectionFrame, TrendFrame
-from oracle_core.inputs import Bool, Columns, CycleInputs, Float, Int, StandingRows
+from oracle_core.frames import DecisionFrame, DecisionRows, ProjectionFrame, TrendFrame, TrendRows
+from oracle_core.inputs import Bool, Columns, CycleInputs, Float, Int, Keys, StandingRows
 from oracle_core.records import Recommendation
 from oracle_core.risk import LEVELS, risk_levels, risk_scores
 from oracle_core.sizing import position_sizes
@@ -84,7 +84,7 @@ def decide(
     if not (np.array_equal(keys.entity, other.entity) and np.array_equal(keys.window, other.window)):
         msg = "decide needs the projections of exactly the keys of the trends, in their order"
         raise ValueError(msg)
-    rows = decision_rows(trends, inputs, standing, as_of_us=as_of_us, config=config, rules=rules)
+    rows = decision_rows(keys, trends.rows, inputs, standing, as_of_us=as_of_us, config=config, rules=rules)
     entities = [inputs.entities[code] for code in keys.entity.tolist()]
     plain, conditions = _texts(trends, projections, rows, entities, config=config, rules=rules)
     risks = [LEVELS[code] for code in rows.risk.tolist()]
@@ -98,7 +98,8 @@ def decide(
 
 
 def decision_rows(
-    trends: TrendFrame,
+    keys: Keys,
+    trends: TrendRows,
     inputs: CycleInputs,
     standing: StandingRows,
     *,
@@ -106,8 +107,8 @@ def decision_rows(
     config: OracleConfig,
     rules: RuleSet,
 ) -> DecisionRows:
-    """The decisions without their texts; arguments as for :func:`decide`."""
-    keys, t, c = trends.keys, trends.rows, config.eligibility
+    """The decisions of the keys of some trends without their texts; see :func:`decide`."""
+    t, c = trends, config.eligibility
     quality = quality_rows(keys, inputs.documents, len(inputs.entities), as_of_us)
     scores = data_quality_scores(quality, as_of_us, config.suppression)
     suppressed_by = suppressions(

@@ -30,7 +30,15 @@ from oracle_core.eligibility import (
     mode_gates,
 )
 from oracle_core.enums import SignalLayer, codes
-from oracle_core.frames import DecisionFrame, ProjectionFrame, QualityRows, SignalFrame, TrendFrame
+from oracle_core.frames import (
+    DecisionFrame,
+    DecisionRows,
+    ProjectionFrame,
+    QualityRows,
+    SignalFrame,
+    TrendFrame,
+    TrendRows,
+)
 from oracle_core.gates import Gate
 from oracle_core.inputs import US_PER_HOUR, Columns, CycleInputs, Keys, Strings
 from oracle_core.projection import signed_strength
@@ -100,7 +108,7 @@ def explain(
         "sizing": _sizing(trends, config, rules),
         "risk": _risk(trends, decided, config),
         "data_quality": _quality(quality, decided, as_of_us, config),
-        "gates": gates(trends, decided, quality, as_of_us, config, rules),
+        "gates": gates(trends.rows, decided.rows, quality, as_of_us, config, rules),
         "signals": listed,
         "layers": _layers(listed),
         "projection": _projection(trends, projections, config),
@@ -152,8 +160,8 @@ def _chosen(members: Sequence[Any], flags: Sequence[bool]) -> list[str]:
 
 
 def gates(  # noqa: PLR0917 - in the order in which the stages hand them on
-    trends: TrendFrame,
-    decided: DecisionFrame,
+    trends: TrendRows,
+    decided: DecisionRows,
     quality: QualityRows,
     as_of_us: int,
     config: OracleConfig,
@@ -165,18 +173,22 @@ def gates(  # noqa: PLR0917 - in the order in which the stages hand them on
     margin is positive on the side that holds. The age of the newest document is in hours.
     """
     return [
-        {
-            "part": part,
-            "gate": gate.name,
-            "value": number(_hours(gate, float(gate.value[0]))),
-            "relation": gate.relation.value,
-            "threshold": _hours(gate, float(np.broadcast_to(gate.threshold, 1)[0])),
-            "margin": number(_hours(gate, float(gate.margin()[0]))),
-            "asked": True if gate.applies is None else bool(gate.applies[0]),
-            "holds": bool(gate.holds()[0]),
-        }
-        for part, gate in every_gate(trends, decided, quality, as_of_us, config, rules)
+        shown_gate(part, gate) for part, gate in every_gate(trends, decided, quality, as_of_us, config, rules)
     ]
+
+
+def shown_gate(part: str, gate: Gate) -> Object:
+    """The first row of a gate, as an object for JSON."""
+    return {
+        "part": part,
+        "gate": gate.name,
+        "value": number(_hours(gate, float(gate.value[0]))),
+        "relation": gate.relation.value,
+        "threshold": _hours(gate, float(np.broadcast_to(gate.threshold, len(gate.value))[0])),
+        "margin": number(_hours(gate, float(gate.margin()[0]))),
+        "asked": True if gate.applies is None else bool(gate.applies[0]),
+        "holds": bool(gate.holds()[0]),
+    }
 
 
 def _hours(gate: Gate, value: float) -> float:
@@ -184,23 +196,19 @@ def _hours(gate: Gate, value: float) -> float:
 
 
 def every_gate(  # noqa: PLR0917 - in the order in which the stages hand them on
-    trends: TrendFrame,
-    decided: DecisionFrame,
+    trends: TrendRows,
+    decided: DecisionRows,
     quality: QualityRows,
     as_of_us: int,
     config: OracleConfig,
     rules: RuleSet,
 ) -> list[tuple[str, Gate]]:
     """The gates of every part, one row per key."""
-    t, c = trends.rows, config.eligibility
+    t, c = trends, config.eligibility
     layers = Layers(t.entity_signals, t.macro_signals, t.competitive_signals)
     scores = data_quality_scores(quality, as_of_us, config.suppression)
     bounds = rules.direction_bounds(standing_of(t, config), config.trend)
-    edges = (
-        ()
-        if bool(np.isnan(t.p_bull).all())
-        else edge_gates(decided.rows.expected_value, decided.rows.action, c)
-    )
+    edges = () if bool(np.isnan(t.p_bull).all()) else edge_gates(decided.expected_value, decided.action, c)
     asked = eligibility_gates(
         direction=t.direction,
         strength=t.strength,

@@ -28,7 +28,13 @@ from oracle_core.arrays import (
 )
 from oracle_core.bayesian import BayesianPosterior, Posterior, evidence_mass
 from oracle_core.config import OracleConfig, TrendConfig
-from oracle_core.contradiction import disagreement_entropy, disagreements, participants, side_weights
+from oracle_core.contradiction import (
+    Sides,
+    disagreement_entropy,
+    disagreements,
+    participants,
+    side_weights,
+)
 from oracle_core.enums import EvidenceRole, MarketRegime, SignalLayer, TrendDirection, Window, codes
 from oracle_core.evidence import ROLES, Candidates, rank
 from oracle_core.frames import EvidenceRows, MarketContext, SignalFrame, SignalRows, TrendFrame, TrendRows
@@ -367,17 +373,40 @@ def assemble_trends(
     Implements: R2, R29.
 
     """
+    return trends_of(signals, *_market(signals, inputs, config, rules), config, rules)
+
+
+def measure_trends(
+    signals: SignalFrame, inputs: CycleInputs, config: OracleConfig, rules: RuleSet
+) -> TrendRows:
+    """The numbers of :func:`assemble_trends` without its lists, for many keys that nobody will read about."""
+    return measured(signals, *_market(signals, inputs, config, rules), config, rules).trends
+
+
+def _market(
+    signals: SignalFrame, inputs: CycleInputs, config: OracleConfig, rules: RuleSet
+) -> tuple[MarketContext, Regimes]:
     bars, entities, entity = inputs.bars, len(inputs.entities), signals.keys.entity
     context = market_context(bars, entities, config.scoring.volatility_period_days)
-    regimes = rules.regimes(bars, entities, config.regime)
-    return trends_of(signals, context.take(entity), regimes.take(entity), config, rules)
+    return context.take(entity), rules.regimes(bars, entities, config.regime).take(entity)
 
 
-def trends_of(
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """The numbers of every trend, and what its lists are made of: signals, weights, sides, ranks."""
+
+    trends: TrendRows
+    rows: ActiveSignals
+    effective: Float
+    sides: Sides
+    evidence: EvidenceRows
+
+
+def measured(
     signals: SignalFrame, context: MarketContext, regimes: Regimes, config: OracleConfig, rules: RuleSet
-) -> TrendFrame:
-    """Assemble the trend of every key from its signals and what the market says of it, one row per key."""
-    keys, count = signals.keys, len(signals.keys)
+) -> Measured:
+    """The numbers of every trend, without its lists; one row per key."""
+    count = len(signals.keys)
     rows, modifier, layers = merged(signals, config, rules)
     offsets = group_offsets(rows.key, count)
     is_entity = rows.layer == _LAYERS[SignalLayer.ENTITY]
@@ -406,8 +435,6 @@ def trends_of(
         ),
         config.trend,
     )
-    supporting = _cited(evidence, EvidenceRole.SUPPORTING, signals.ids, count)
-    opposing = _cited(evidence, EvidenceRole.OPPOSING, signals.ids, count)
     real = [
         np.bincount(evidence.key[evidence.is_document & (evidence.role == code)], minlength=count)
         for code in (ROLES[EvidenceRole.SUPPORTING], ROLES[EvidenceRole.OPPOSING])
@@ -441,15 +468,25 @@ def trends_of(
         contradiction_entropy=_beside(posterior, disagreement_entropy(*weights)),
         macro_modifier=_beside(posterior, modifier),
     )
+    return Measured(result, rows, effective, sides, evidence)
+
+
+def trends_of(
+    signals: SignalFrame, context: MarketContext, regimes: Regimes, config: OracleConfig, rules: RuleSet
+) -> TrendFrame:
+    """Assemble the trend of every key from its signals and what the market says of it, one row per key."""
+    keys, count = signals.keys, len(signals.keys)
+    found = measured(signals, context, regimes, config, rules)
+    rows, effective, evidence = found.rows, found.effective, found.evidence
     directional = np.where(rows.sentiment != 0.0, effective, 0.0)
     risks = signals.rows.risks
     at_risk, place = ranges(risks.offsets[rows.row], risks.lengths()[rows.row])
     return TrendFrame(
         keys=keys,
-        rows=result,
-        supporting=supporting,
-        opposing=opposing,
-        disagreements=disagreements(sides, count, signals.ids, signals.catalysts),
+        rows=found.trends,
+        supporting=_cited(evidence, EvidenceRole.SUPPORTING, signals.ids, count),
+        opposing=_cited(evidence, EvidenceRole.OPPOSING, signals.ids, count),
+        disagreements=disagreements(found.sides, count, signals.ids, signals.catalysts),
         dominant_catalysts=top_labels(
             rows.key,
             rows.catalyst,

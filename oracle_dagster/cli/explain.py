@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +14,8 @@ from oracle_dagster.cli.common import (
     HomeOption,
     JsonOption,
     console,
+    instant,
+    note,
     opened,
     print_json,
     progress,
@@ -41,6 +45,42 @@ def explain(
     signals: Annotated[
         int, typer.Option("--signals", metavar="N", min=0, help="List this many signals one by one.")
     ] = SHOWN_SIGNALS,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if",
+            help="Also find what would change it: how many more documents, which ones carry it, and for how "
+            "long it holds. Takes seconds.",
+        ),
+    ] = False,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            "--since",
+            parser=instant,
+            metavar="TIME",
+            help="Also say why it differs from the cycle of this moment, cause by cause.",
+            show_default=False,
+        ),
+    ] = None,
+    since_config_version: Annotated[
+        int | None,
+        typer.Option(
+            "--since-config-version",
+            metavar="N",
+            help="With --since: of several cycles of that moment, the one under this version.",
+            show_default=False,
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write the page with charts to this file, which stands alone, instead of printing it.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -49,15 +89,33 @@ def explain(
     By default the newest cycle of the entity and window; --as-of names another. The cycle is computed again
     from what it read, compared with what it stored, and nothing is written. With --json every number in full.
     """
-    from oracle_dagster.explaining import gather
+    if since is None and since_config_version is not None:
+        raise typer.BadParameter("--since-config-version belongs to --since, which names the moment")
+    from oracle_dagster.explaining import asking, gather
 
     key = (entity, window.value)
-    with opened(home) as database, progress("explaining"):
+    with opened(home) as database, progress("explaining") as advance:
+
+        def tell(what: str) -> None:
+            advance(0, what=what)
+
         chosen = gather.choose(database, key, as_of, config_version)
-        page = gather.page(database, chosen)
+        earlier = None if since is None else gather.choose(database, key, since, since_config_version)
+        part = gather.chosen_again(database, chosen)
+        page = gather.page(database, chosen, part)
+        if what_if:
+            page["what_if"] = asking.what_if(database, part, tell)
+        if earlier is not None:
+            tell("comparing the two cycles")
+            page["since"] = asking.since(database, chosen, earlier)
+    if html is not None:
+        from oracle_dagster.explaining.web import document
+
+        html.write_text(document(page), encoding="utf-8")
+        note(f"wrote {html}")
     if as_json:
         print_json(page)
-    else:
+    elif html is None:
         from oracle_dagster.explaining.terminal import print_page
 
         print_page(console(), page, signals)

@@ -171,6 +171,12 @@ def computed_again(
     return parts[0]
 
 
+def chosen_again(database: Database, chosen: Chosen) -> pipeline.Part:
+    """The recorded cycle of a choice, computed again."""
+    cycle = cycles.read_cycle(database, chosen.as_of, chosen.config_version)
+    return computed_again(database, cycle, chosen.key)
+
+
 def taken_apart(part: pipeline.Part) -> Object:
     """The decision of a part with one key, taken apart."""
     if part.signals is None or part.trends is None or part.projections is None or part.decided is None:
@@ -190,14 +196,19 @@ def taken_apart(part: pipeline.Part) -> Object:
 # --------------------------------------------------------------------------------------------- the page
 
 
-def page(database: Database, chosen: Chosen) -> Object:
+def page(database: Database, chosen: Chosen, part: pipeline.Part | None = None) -> Object:
     """Everything about one recommendation, as an object for JSON.
+
+    Args:
+        database: the domain database.
+        chosen: which cycle of which key.
+        part: the cycle computed again, where that is done already.
 
     ``differences`` lists every stored number that the recorded inputs no longer give (none, unless rows were
     altered, a stage ran alone on an earlier one's result, or rules or libraries changed).
     """
-    cycle = cycles.read_cycle(database, chosen.as_of, chosen.config_version)
-    part = computed_again(database, cycle, chosen.key)
+    part = chosen_again(database, chosen) if part is None else part
+    cycle = part.cycle
     found = taken_apart(part)
     _name_signals(database, found["signals"])
     stored = stored_rows(database, chosen)

@@ -335,12 +335,156 @@ def _origin(page: Object) -> Group:
 
 def what_if(found: Object) -> Group:
     """What would change the decision: distance, influence, shelf life."""
-    return Group(*found)
+    return Group(
+        Text("Distance", style="dim"),
+        *_distance(found["distance"]),
+        Text("Influence", style="dim"),
+        *(_influence(by, found["influence"][by]) for by in ("documents", "sources")),
+        Text("Shelf life", style="dim"),
+        *_shelf_life(found),
+    )
+
+
+def _distance(distance: Object) -> list[RenderableType]:
+    like = distance["supposed"]
+    decision = distance["decision"]
+    lines: list[RenderableType] = [
+        Text(
+            "documents that would be needed, each from a source of its own, published at this moment, with "
+            f"credibility {number(like['credibility'])}, impact {number(like['impact'])} and extraction "
+            f"confidence {number(like['extraction_confidence'])}; found by adding them and deciding again:"
+        )
+    ]
+    for side in ("positive", "negative"):
+        count = decision[side]
+        if count is None:
+            lines.append(
+                Text(f"no number of {side} documents up to {distance['tried']} changes the decision")
+            )
+        else:
+            lines.append(Text(f"{_more(count, side)}: {_decision(decision[f'{side}_becomes'])}"))
+    table = _table(
+        "for", "threshold crossed", "value", "", "threshold", "positive", "negative", right=(2, 4, 5, 6)
+    )
+    for gate in distance["gates"]:
+        if gate["positive"] is not None or gate["negative"] is not None:
+            table.add_row(
+                _PARTS.get(gate["part"], gate["part"]),
+                label(gate["gate"]),
+                number(gate["value"]),
+                gate["relation"],
+                number(gate["threshold"]),
+                number(gate["positive"]),
+                number(gate["negative"]),
+            )
+    return [*lines, table]
+
+
+def _more(count: int, side: str) -> str:
+    return f"{count} more {side} document{'s' if count != 1 else ''}"
+
+
+def _decision(found: Object) -> str:
+    text = f"{found['action'].upper()}, {found['mode']}, direction {found['direction']}"
+    reasons = found["suppression_reasons"]
+    return f"{text}, suppressed for {', '.join(reasons)}" if reasons else text
+
+
+def _influence(by: str, found: Object) -> Text:
+    one = by.removesuffix("s")
+    if found["impossible"]:
+        return Text(f"{by}: no set of the {found['of']} changes action or mode (all were tried)")
+    if found["upper"] is None:
+        return Text(
+            f"{by}: no set was found that changes action or mode; it would have at least {found['lower']} of "
+            f"the {found['of']} (every smaller one was tried)"
+        )
+    if found["exact"]:
+        count = found["upper"]
+        size = f"exactly {count} of {found['of']} {one if count == 1 else by}"
+    else:
+        size = f"at least {found['lower']} and at most {found['upper']} of {found['of']} {by}"
+    names = "; ".join(_named(item) for item in found["example"])
+    return Text(
+        f"{by}: {size} must go for action or mode to change; without {names}: {_decision(found['becomes'])}"
+    )
+
+
+def _named(item: Object) -> str:
+    if "published_at" not in item:
+        return str(item["id"])
+    return f"{item['title'] or item['source_id']} of {moment(item['published_at'])[:10]} ({item['id'][:8]})"
+
+
+def _shelf_life(found: Object) -> list[Text]:
+    life = found["shelf_life"]
+    lines = [
+        Text(f"{moment(change['at'])}: {_decision(change['after'])}, if nothing new arrives")
+        for change in life["changes"]
+    ]
+    until = moment(life["searched_until"])
+    if not life["ends"]:
+        lines.append(Text(f"action and mode were not seen to change up to {until}"))
+    lines.append(
+        Text(
+            f"searched up to {until} at {life['moments_asked']} moments, among them each at which something "
+            "leaves or settles; a change is exact to the microsecond, one that is undone between two of "
+            "these moments is not seen"
+        )
+    )
+    return lines
+
+
+_CAUSES: Final = {
+    "new_documents": "new documents",
+    "ageing": "ageing",
+    "left_the_window": "what left the window",
+    "late_or_revised": "late or revised documents",
+    "market_context": "market context",
+    "source_accuracy": "source accuracy",
+    "events_and_relations": "world events and relations",
+    "configuration": "configuration",
+    "code": "code (stored, but not by today's rules)",
+}
+
+
+def cause(name: str) -> str:
+    """What a cause is called on the page."""
+    return _CAUSES[name]
 
 
 def since(found: Object) -> Group:
     """Why the decision differs from an earlier cycle's."""
-    return Group(*found)
+    table = _table("", "average", "confidence", right=(1, 2))
+    before, after, change = found["before"], found["after"], found["change"]
+    table.add_row(
+        f"then: {before['action'].upper()}, {before['mode']}", *(number(before[m]) for m in _MEASURES)
+    )
+    for name, part in found["parts"].items():
+        count = len(found["documents"].get(name, ()))
+        label = f"{cause(name)} ({count})" if count else cause(name)
+        table.add_row(label, *(f"{part[m]:+.4f}" for m in _MEASURES))
+    table.add_row("change", *(f"{change[m]:+.4f}" for m in _MEASURES))
+    table.add_row(f"now: {after['action'].upper()}, {after['mode']}", *(number(after[m]) for m in _MEASURES))
+    lines: list[RenderableType] = [table]
+    for path, values in found["settings"].items():
+        lines.append(Text(f"setting {path}: {values['before']} before, {values['after']} now"))
+    for name, items in found["documents"].items():
+        shown = "; ".join(_named(item) for item in items[:_SHOWN])
+        rest = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+        if items:
+            lines.append(Text(f"{cause(name)}: {shown}{rest}"))
+    lines.append(
+        Text(
+            "each part is the cause's mean effect over all orders in which the causes can be switched on "
+            "(Shapley's value); the parts add up to the change"
+        )
+    )
+    return Group(*lines)
+
+
+_MEASURES: Final = ("average", "confidence")
+_SHOWN: Final = 5
 
 
 def print_page(console: Console, page: Object, signals: int) -> None:
