@@ -9,17 +9,36 @@ import contextlib
 import os
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
 
 import dagster as dg
+import sqlalchemy as sa
 from pydantic import Field
 
 from oracle_dagster.as_of import as_of_of_run
 from oracle_dagster.home import DATABASE_VARIABLE, HOME_VARIABLE, Home, HomeError
-from oracle_dagster.storage.database import Database
+from oracle_dagster.storage.database import Database, StorageError
+
+OUTAGE_ATTEMPTS: Final = 5
+OUTAGE_PAUSE_SECONDS: Final = 5.0
 
 
 class NoDatabaseError(HomeError):
     """This process was told of no database; the message names the three ways to one."""
+
+
+@contextlib.contextmanager
+def outlasting_outages() -> Iterator[None]:
+    """Have a step executed again when a database went away: it is back in seconds, a repeat is harmless.
+
+    Also where it was the orchestrator's storage that could not take an event.
+    """
+    try:
+        yield
+    except (StorageError, sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+        if isinstance(error, StorageError) and not error.transient:
+            raise
+        raise dg.RetryRequested(max_retries=OUTAGE_ATTEMPTS, seconds_to_wait=OUTAGE_PAUSE_SECONDS) from error
 
 
 class OracleDatabase(dg.ConfigurableResource["OracleDatabase"]):

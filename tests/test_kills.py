@@ -8,15 +8,19 @@ import signal
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import httpx
+import psycopg
 import pytest
 
-from oracle_dagster import workers
+from oracle_dagster import pipeline, resources, workers
 from oracle_dagster.as_of import format_as_of
 from oracle_dagster.partitions import split_key
 from oracle_dagster.pipeline import STAGES
+from oracle_dagster.storage.database import StorageError
+from tests.chain_runs import Chain
 from tests.operation import (
     Operated,
     assert_same_tables,
@@ -26,7 +30,7 @@ from tests.operation import (
     wait_until_blocked,
 )
 from tests.services import Service, service, wait_for
-from tests.storage_rows import AS_OF, WINDOWS, make_world
+from tests.storage_rows import AS_OF, WINDOWS, insert_world, make_world
 from tests.ui_client import Backfill, Client
 
 WORLD = make_world(4, 40, bars=60)
@@ -152,6 +156,31 @@ def test_kills_at_random_moments_of_backfills_lose_and_double_nothing(
                 dev.end()
         assert_same_tables(at.url, wanted)
     print(f"{rounds} kills at random moments ({landed} during the backfill): result tables equal")
+
+
+@pytest.mark.parametrize(("transient", "attempts"), [(True, 2), (False, 1)])
+def test_a_step_outlasts_a_database_that_comes_back_and_no_other_failure(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch, transient: bool, attempts: int
+) -> None:
+    """Its transactions are repeated for a few seconds by themselves; a restart may take longer."""
+    with psycopg.connect(migrated_url) as connection:
+        insert_world(connection, WORLD)
+    genuine, tried = pipeline.run_stages, []
+
+    def fragile(*given: Any, **named: Any) -> pipeline.StageReport:  # noqa: ANN401
+        tried.append(1)
+        if len(tried) == 1:
+            raise StorageError("the server is away", transient=transient)
+        return genuine(*given, **named)
+
+    monkeypatch.setattr(pipeline, "run_stages", fragile)
+    monkeypatch.setattr(resources, "OUTAGE_PAUSE_SECONDS", 0.0)
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = Chain(migrated_url, instance).run(keys=[f"{E[0]}|7d"], assets=STAGES)
+    assert (run.success, len(tried)) == (transient, attempts)
+    assert ("the server is away" in run.error) is not transient
+    if transient:
+        assert run.counts() == dict.fromkeys(STAGES, 1)
 
 
 def test_equal_tables_are_not_equal_by_being_empty(migrated_url: str) -> None:

@@ -19,7 +19,7 @@ from oracle_core.enums import Window
 from oracle_dagster import checks, pipeline, reporting
 from oracle_dagster.assets.configuration import groups_reaching
 from oracle_dagster.partitions import KEYS, KeyChoice, choose_keys, register_entities
-from oracle_dagster.resources import CycleSettings, OracleDatabase
+from oracle_dagster.resources import CycleSettings, OracleDatabase, outlasting_outages
 from oracle_dagster.storage import cycles
 from oracle_dagster.storage.database import Database
 
@@ -109,8 +109,15 @@ def _chain(
     context: dg.AssetExecutionContext, config: KeySet, database: OracleDatabase, cycle: CycleSettings
 ) -> Iterator[Any]:
     """Compute the selected assets of the run's keys in one pass, write them, and report each key."""
+    with outlasting_outages():
+        _compute(context, config, database.open(), cycle)
+    yield from ()
+
+
+def _compute(
+    context: dg.AssetExecutionContext, config: KeySet, tables: Database, cycle: CycleSettings
+) -> None:
     stages = [name for name in pipeline.STAGES if dg.AssetKey(name) in context.selected_asset_keys]
-    tables = database.open()
     if reporting.REPORT_INPUTS_TAG in context.run.tags and config.batch_id is not None:
         batch = cycles.batch_keys(tables, uuid.UUID(config.batch_id))
         reporting.report_inputs(context.instance, tables, {entity for entity, _ in batch})
@@ -128,7 +135,6 @@ def _chain(
     failures = [*report.failures, *_refuse(context, tables, opened, chosen, stages)]
     checks.report(context, tables, opened, computed, failures)
     reporting.require_something(computed, failures)
-    yield from ()
 
 
 def _choose(

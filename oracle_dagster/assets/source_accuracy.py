@@ -8,7 +8,7 @@ from oracle_core.cycle import STAGE_VERSIONS
 from oracle_dagster import pipeline
 from oracle_dagster.assets.configuration import groups_reaching
 from oracle_dagster.reporting import readable
-from oracle_dagster.resources import CycleSettings, OracleDatabase
+from oracle_dagster.resources import CycleSettings, OracleDatabase, outlasting_outages
 
 
 @dg.asset(
@@ -22,8 +22,10 @@ def source_accuracy(
     context: dg.AssetExecutionContext, database: OracleDatabase, cycle: CycleSettings
 ) -> dg.MaterializeResult[None]:
     """One row per source: the share of its directional documents that the next seven days confirmed."""
-    opened = pipeline.open_cycle(database.open(), cycle.moment(context), config_version=cycle.config_version)
-    report = pipeline.update_source_accuracy(database.open(), opened, run_id=context.run.run_id)
+    with outlasting_outages():
+        tables = database.open()
+        opened = pipeline.open_cycle(tables, cycle.moment(context), config_version=cycle.config_version)
+        report = pipeline.update_source_accuracy(tables, opened, run_id=context.run.run_id)
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version), metadata=readable(report.metadata)
     )
