@@ -97,8 +97,13 @@ def render(page: Object, signals: int) -> Group:
         signals: number of signals listed one by one.
 
     """
-    parts: list[RenderableType] = [_head(page)]
-    sections = (
+    parts = (_section(title, body) for title, body in sections(page, signals))
+    return Group(head(page), *parts)
+
+
+def sections(page: Object, signals: int) -> list[tuple[str, RenderableType]]:
+    """Title and body of every section; arguments as for :func:`render`."""
+    found: list[tuple[str, RenderableType]] = [
         ("Gates", _gates(page["gates"])),
         ("Direction and contradiction", _direction(page)),
         ("Confidence", _confidence(page)),
@@ -108,13 +113,12 @@ def render(page: Object, signals: int) -> Group:
         ("Layers", _layers(page["layers"])),
         ("Projection (advisory)", _projection(page["projection"])),
         ("Where it comes from", _origin(page)),
-    )
-    parts.extend(_section(title, body) for title, body in sections)
+    ]
     if "what_if" in page:
-        parts.append(_section("What would change it", what_if(page["what_if"])))
+        found.append(("What would change it", what_if(page["what_if"])))
     if "since" in page:
-        parts.append(_section(f"Since {moment(page['since']['as_of'])}", since(page["since"])))
-    return Group(*parts)
+        found.append((f"Since {moment(page['since']['as_of'])}", since(page["since"])))
+    return found
 
 
 def _section(title: str, body: RenderableType) -> Group:
@@ -129,7 +133,8 @@ def _table(*names: str, right: Sequence[int] = ()) -> Table:
     return Table(*columns, box=None, pad_edge=False, header_style="dim")
 
 
-def _head(page: Object) -> Group:
+def head(page: Object) -> Group:
+    """What was decided, in words."""
     decision = page["decision"]
     lines = [
         Text(f"{page['entity_id']} {page['window']} as of {moment(page['as_of'])}", style="bold"),
