@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
 import select
@@ -314,6 +315,8 @@ class Supervisor:
             HomeError, EmbeddedPostgresError: the home or its database cannot be used.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        # What goes wrong is told once, in a line; the libraries would warn at every attempt, in five.
+        logging.getLogger().addHandler(logging.NullHandler())
         with self._lock(), self._signals() as wake:
             clean_up(self._state.path, self._say)
             port = choose_port(self._wanted_port)
