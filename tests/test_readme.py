@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def commands() -> list[str]:
     return found
 
 
+def shown_output() -> dict[str, str]:
+    """The text blocks right below a command: what the page says it prints; … leaves something out."""
+    found: dict[str, str] = {}
+    blocks_in_order = list(BLOCK.finditer(README))
+    for block, following in pairwise(blocks_in_order):
+        below = README[block.end() : following.start()].strip() == ""
+        if below and (block[1], following[1]) == ("console", "text"):
+            found[block[2].rstrip().rpartition("$ ")[2]] = following[2]
+    return found
+
+
 def test_every_block_says_what_it_is() -> None:
     assert {name for name, _ in BLOCK.findall(README)} == {"sh", "console", "mermaid", "text"}
 
@@ -57,16 +69,25 @@ def test_the_commands_work_in_the_order_of_the_page(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     typed = commands()
     assert len(typed) >= 15
+    printed: dict[str, str] = {}
     # Held from here, so that the embedded server does not start and stop with every command.
     with Home(tmp_path / ".oracle").connect():
         for command in typed:
             if command.startswith("oracle "):
                 done = oracle(*shlex.split(command)[1:])
                 assert done.code == 0, f"{command}\n{done.out}\n{done.err}"
+                printed[command] = done.out
             else:
                 subprocess.run(["sh", "-c", command], check=True)
     assert (tmp_path / "recommendations.jsonl").read_text().count('"ACME"') == 5
     assert (tmp_path / "evaluations.parquet").stat().st_size > 0
+    assert (tmp_path / "wisconsin.html").read_text(encoding="utf-8").count("<svg") == 4
+    shown = shown_output()
+    assert len(shown) >= 2
+    for command, text in shown.items():
+        whole = " ".join(printed[command].split())
+        for part in text.split("…\n"):
+            assert " ".join(part.split()) in whole, f"{command} does not print:\n{part}"
 
 
 def test_every_command_that_is_mentioned_exists() -> None:
