@@ -21,6 +21,7 @@ from oracle_dagster.cli import (
     serve,
     setup,
     tables,
+    verify,
 )
 from oracle_dagster.cli.common import EXIT_FAILED, report
 
@@ -44,7 +45,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     computing = (inputs, cycles, explain, tables)
-    for module in (demonstration, serve, setup, *computing, configuration, agents, health):
+    for module in (demonstration, serve, setup, *computing, configuration, agents, health, verify):
         module.register(app)
     return app
 

@@ -693,10 +693,9 @@ def checkpoint(
 ) -> str:
     """Append a link which says that rows are about to be removed lawfully; call it just before removing.
 
-    From then on a missing row of a cycle with ``as_of < before`` is no fault, and the hashes per key of such
-    cycles are dropped (those of whole tables stay in the chain, which remains complete from its first link).
-    A row that is still there must still be as sealed, wherever its hash is kept. So a process that is killed
-    between this and the removal leaves a sound chain.
+    From then on a missing row of a cycle with ``as_of < before`` is no fault. The chain itself stays complete
+    from its first link, and a row that is still there must still be as sealed. So a process that is killed
+    between this and the removal leaves a sound chain, and what pruning keeps stays protected.
 
     Args:
         database: the domain database.
@@ -722,12 +721,6 @@ def checkpoint(
         chain.append("run", None, None)
         chain.release(released or {})
         link = chain.append("checkpoint", None, None, before=before)
-        old = sa.select(cycle_seals.c.number).where(cycle_seals.c.as_of < before)
-        chain.connection.execute(
-            cycle_seal_parts.delete().where(
-                cycle_seal_parts.c.number.in_(old), cycle_seal_parts.c.table_name.in_(_RESULT_NAMES)
-            )
-        )
     if link is None:  # pragma: no cover - a checkpoint is always appended
         raise AssertionError
     return link
@@ -757,7 +750,7 @@ class ChainFault:
 class ChainReport:
     """What checking the chain found.
 
-    ``start`` is where the hashes per key begin: cycles before it were pruned (None: from the first on).
+    ``start`` is where all rows must be there: cycles before it were pruned (None: from the first on).
     ``unsealed`` maps cycles to keys that no seal covers yet, ``unsealed_inputs`` counts such input rows;
     ``open_runs`` counts runs under way or killed; ``late`` are seals that were made by a later run.
     """
@@ -873,15 +866,6 @@ def _held(
             leaves[part.number] += part.leaves
     found = {}
     for number, seal in chosen.items():
-        dropped = (
-            number not in keys
-            and name in _RESULT_NAMES
-            and report.start is not None
-            and seal.as_of is not None
-            and seal.as_of < report.start
-        )
-        if dropped:
-            continue
         if _root(keys[number], leaves[number]) != seal.parts[name]["root"]:
             what = f"the hashes per key of {name} were altered"
             _fault(report, number, "cycle_seals", str(number), what, seal.as_of, seal.config_version)
@@ -1012,7 +996,7 @@ def _check_cycle(
             if not (pruned and what == _DELETED):
                 _fault(report, number, table.name, key, what, *cycle)
         numbered = covered.get(_NUMBERS_OF.get(table.stage, _WHOLE), {})
-        for key in set() if pruned else now.keys() - held.keys():
+        for key in now.keys() - held.keys():
             if table.by_key and key in numbered and not pending:
                 _fault(report, numbered[key][1], table.name, key, _ADDED, *cycle)
             else:
