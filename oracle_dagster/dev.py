@@ -259,6 +259,19 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def _any_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _taken(port: int) -> DevError:
+    return DevError(
+        f"Port {port} on {HOST} is taken by another program. Choose another with --port, or leave --port out "
+        "to get a free one."
+    )
+
+
 def choose_port(wanted: int | None) -> int:
     """The wanted port, else 3000 where it is free, else any free one.
 
@@ -267,16 +280,34 @@ def choose_port(wanted: int | None) -> int:
     """
     if wanted is not None:
         if not _is_free(wanted):
-            raise DevError(
-                f"Port {wanted} on {HOST} is taken by another program. Choose another with --port, or leave "
-                "--port out to get a free one."
-            )
+            raise _taken(wanted)
         return wanted
     if _is_free(PREFERRED_PORT):
         return PREFERRED_PORT
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    return _any_port()
+
+
+def claim_port(wanted: int | None) -> tuple[int, socket.socket]:
+    """A port as `choose_port`, and the claim to it, which the caller keeps open.
+
+    The user interface takes the port only seconds later, and another supervisor that starts meanwhile must
+    not choose the same: the claim is the UDP port of that number.
+
+    Raises:
+        DevError: the wanted port is taken or claimed.
+    """
+    port = choose_port(wanted)
+    while True:
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            claim.bind((HOST, port))
+        except OSError:
+            claim.close()
+            if wanted is not None:
+                raise _taken(wanted) from None
+            port = _any_port()
+        else:
+            return port, claim
 
 
 # ------------------------------------------------------------------------------------------- supervisor
@@ -319,8 +350,9 @@ class Supervisor:
         logging.getLogger().addHandler(logging.NullHandler())
         with self._lock(), self._signals() as wake:
             clean_up(self._state.path, self._say)
-            port = choose_port(self._wanted_port)
+            port, claim = claim_port(self._wanted_port)
             with (
+                claim,
                 contextlib.suppress(_Interrupted),
                 self._interruptible(),
                 self.home.connect(self._say) as opened,
@@ -558,7 +590,7 @@ class Supervisor:
         known = {(m.pid, m.name): m for m in self._state.members}
         members = []
         for process in self._group(alive):
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, OSError):  # it may have ended since it was found
                 group = os.getpgid(process.pid)
                 name = next(c.name for c in self._children if c.pid == group)
                 members.append(

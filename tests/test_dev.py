@@ -156,6 +156,20 @@ def test_a_taken_port_is_an_error_with_the_way_out(tmp_path: Path) -> None:
     assert dev.choose_port(port) == port
 
 
+def test_two_supervisors_that_start_at_once_choose_different_ports() -> None:
+    """The one that came second said it was ready at the address of the first one's home."""
+    port, claim = dev.claim_port(None)
+    with claim:
+        second, other = dev.claim_port(None)
+        other.close()
+        assert second != port
+        with pytest.raises(dev.DevError, match=rf"Port {port} on 127.0.0.1 is taken.*--port"):
+            dev.claim_port(port)
+    again, claim = dev.claim_port(port)
+    claim.close()
+    assert again == port
+
+
 # ---------------------------------------------------------------------------------- leftovers
 
 
@@ -210,6 +224,21 @@ def test_a_process_that_merely_has_the_id_is_left_alone(
     with decoy(token) as process:
         state = state_of(tmp_path / "s", pid=process.pid, create_time=process.create_time() + offset)
         assert dev.leftovers(state) == []
+
+
+def test_a_process_that_ends_while_it_is_looked_at_does_not_end_the_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = dev.Supervisor(Home(tmp_path), port=None, say=print)
+    supervisor.folder.mkdir()
+    with decoy(None) as process:
+        process.kill()
+        process.wait()
+    monkeypatch.setattr(supervisor, "_group", lambda _: [process])
+    supervisor._record_members(force=True)
+    found = dev.State.read(supervisor.folder / "state.json")
+    assert found is not None
+    assert found.members == []
 
 
 def test_a_damaged_record_is_no_reason_not_to_start(tmp_path: Path) -> None:
