@@ -25,6 +25,7 @@ from oracle_dagster.storage import configuration, cycles
 from oracle_dagster.storage.database import Database
 from tests.storage_rows import (
     AS_OF,
+    WINDOWS,
     Document,
     Impact,
     ago,
@@ -326,3 +327,27 @@ def test_the_page_is_json(page: dict[str, Any]) -> None:
     found = json.loads(text)
     assert datetime.fromisoformat(found["what_if"]["shelf_life"]["searched_until"]).tzinfo == UTC
     assert found["since"]["as_of"] == "2026-03-08T12:00:00Z"
+
+
+@pytest.mark.acceptance
+@MODES
+def test_every_key_of_a_world_has_all_answers(database: Database, migrated_url: str, mode: str) -> None:
+    """Keys without documents, with failed ones only, of neighbours alone: nothing is left out."""
+    begin(database, mode)
+    run(database, ago(days=2))
+    later_inputs(migrated_url)
+    run(database)
+    counts = {"keys": 0, "exact": 0, "bounded": 0, "ends": 0, "stays": 0}
+    for entity in WORLD.entities:
+        for window in WINDOWS:
+            page = full_page(database, entity, window)
+            assert document(page).count("<svg") == 4
+            json.dumps(page, default=_jsonable, allow_nan=False)
+            for bounds in page["what_if"]["influence"].values():
+                counts["exact" if bounds["exact"] else "bounded"] += 1
+            counts["ends" if page["what_if"]["shelf_life"]["ends"] else "stays"] += 1
+            for measure in ("average", "confidence"):
+                total = sum(part[measure] for part in page["since"]["parts"].values())
+                assert total == pytest.approx(page["since"]["change"][measure], abs=1e-9)
+            counts["keys"] += 1
+    print(mode, counts)
