@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,12 +38,12 @@ from oracle_dagster.storage.cycles import Cycle, Failure, Key
 from oracle_dagster.storage.database import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from oracle_core.config import OracleConfig
     from oracle_core.frames import DecisionFrame, ProjectionFrame, SignalFrame, TrendFrame
-    from oracle_core.inputs import CycleInputs, Float, HistoryRows, Int, Keys, StandingRows
+    from oracle_core.inputs import CycleInputs, Float, HistoryRows, Int, StandingRows
     from oracle_dagster.storage.database import Bulk, Database
 
     Frame = SignalFrame | TrendFrame | ProjectionFrame | DecisionFrame
@@ -125,6 +125,7 @@ def run_stages(
     stages: Collection[str],
     *,
     run_id: str,
+    first_stages: Mapping[Key, str | None] | None = None,
     on_progress: Progress | None = None,
     block_entities: int = BLOCK_ENTITIES,
 ) -> StageReport:
@@ -139,6 +140,7 @@ def run_stages(
         keys: pairs of entity and window.
         stages: some of ``STAGES``, in any order.
         run_id: for the run log and the failures.
+        first_stages: keys of which only this stage and those after it are computed; None is the whole chain.
         on_progress: called with the phase, the keys done and all keys, at the start and after every block.
         block_entities: entities worked on at a time.
 
@@ -148,9 +150,17 @@ def run_stages(
 
     """
     chosen, ordered = _asked(keys, stages)
-    sealing = seals.sealing(database, cycle, ordered, chosen, run_id=run_id)
+    sealing = seals.sealing(database, cycle, ordered, chosen, run_id=run_id, first_stages=first_stages)
     with sealing, Rewriter(database) as rewriter:
-        run = _Run(database, cycle, chosen, rewriter=rewriter, run_id=run_id, on_progress=on_progress)
+        run = _Run(
+            database,
+            cycle,
+            chosen,
+            rewriter=rewriter,
+            run_id=run_id,
+            on_progress=on_progress,
+            first_stages=first_stages,
+        )
         for block in _blocks(ordered, on_progress, block_entities):
             run.block(block)
     report = run.report(ordered)
@@ -201,6 +211,7 @@ def rehearse(
 
     """
     chosen, ordered = _asked(keys, stages)
+    shared: dict[Hashable, inputs.Shared] = {}
     for block in _blocks(ordered, on_progress, block_entities):
         run = _Run(
             database,
@@ -212,9 +223,86 @@ def rehearse(
             writers=_NOWHERE,
             accuracy=accuracy,
             change=change,
+            shared=shared,
         )
         run.block(block)
         yield Rehearsed(run.report(block), run.finished)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What a rehearsal made of a block under one cycle, without any words about it; ``made`` is empty."""
+
+    parts: list[Part]
+    failures: list[Failure]
+
+
+class Again(Protocol):
+    """Rehearse some keys of a block once more, in some of the stages."""
+
+    def __call__(self, number: int, some: Sequence[Key], stages: Collection[str]) -> Frames:
+        """Give the frames under the cycle of that number."""
+        ...
+
+
+def rehearse_together(
+    database: Database,
+    among: Sequence[Cycle],
+    keys: Sequence[Key],
+    stages: Collection[str],
+    *,
+    accuracy: AccuracySource = inputs.peek_accuracy,
+    recorded: Collection[int] = (),
+    on_progress: Progress | None = None,
+    block_entities: int = BLOCK_ENTITIES,
+) -> Iterator[tuple[list[Frames], Again]]:
+    """Rehearse several cycles of one ``as_of`` and snapshot, block by block; what is equal is read once.
+
+    Args:
+        database: the domain database.
+        among: the cycles; they differ in their configuration.
+        keys: pairs of entity and window.
+        stages: some of ``STAGES``, in any order.
+        accuracy: where the accuracy of the sources comes from.
+        recorded: versions of the configuration under which a cycle of this ``as_of`` is recorded: what it
+            read is looked up for it alone.
+        on_progress: called with the phase, the keys done and all keys, before and after every block.
+        block_entities: entities worked on at a time.
+
+    Yields:
+        Per block of entities: the frames in the order of the cycles, and a function for a second look at
+        some of its keys.
+
+    Raises:
+        ValueError: unknown stage or window.
+        StorageError: the database cannot be used.
+
+    """
+    chosen, ordered = _asked(keys, stages)
+    shared: dict[Hashable, inputs.Shared] = {}
+    for block in _blocks(ordered, on_progress, block_entities):
+        kept = _Kept()
+
+        def again(number: int, some: Sequence[Key], stages: Collection[str], kept: _Kept = kept) -> Frames:
+            version = among[number].config_version
+            run = _Run(
+                database,
+                among[number],
+                [stage for stage in STAGES if stage in stages],
+                rewriter=None,
+                run_id="",
+                on_progress=None,
+                writers=_NOWHERE,
+                accuracy=accuracy,
+                shared=shared,
+                kept=kept,
+                own=version if version in recorded else None,
+                telling=False,
+            )
+            run.block(list(some))
+            return Frames(run.finished, run.failures(some))
+
+        yield [again(number, block, chosen) for number in range(len(among))], again
 
 
 def _asked(keys: Sequence[Key], stages: Collection[str]) -> tuple[list[str], list[Key]]:
@@ -390,22 +478,25 @@ class _Decided(NamedTuple):
 
 @dataclass(frozen=True)
 class _Writers:
-    """Where the stages put their rows; ``locking`` says whether the keys are locked meanwhile."""
+    """Where the stages put their rows; without ``locking`` there is no transaction to write in."""
 
-    signals: Callable[[Bulk, SignalFrame], int]
-    trends: Callable[[Bulk, Cycle, Sequence[Key], TrendFrame], tuple[int, bool]]
-    projections: Callable[[Bulk, Cycle, Sequence[Key], ProjectionFrame], int]
+    signals: Callable[..., int]
+    trends: Callable[..., tuple[int, bool]]
+    projections: Callable[..., int]
     decisions: Callable[..., int]
     locking: bool
 
 
-_TABLES: Final = _Writers(
-    results.write_signals,
-    results.write_trends,
-    results.write_projections,
-    decisions.write_decisions,
-    locking=True,
-)
+def _tables() -> _Writers:
+    return _Writers(
+        results.write_signals,
+        results.write_trends,
+        results.write_projections,
+        decisions.write_decisions,
+        locking=True,
+    )
+
+
 _NOWHERE: Final = _Writers(
     lambda _bulk, frame: len(frame.rows.key),
     lambda _bulk, _cycle, keys, _frame: (len(keys), True),
@@ -424,6 +515,20 @@ class _Slice:
     place: dict[str, int] = field(default_factory=dict)
 
 
+class _Kept:
+    """What was read for a block, for whoever asks for the same again."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, read: Callable[[], T]) -> T:
+        """The value of that key, read when it is first asked for."""
+        if key not in self._values:
+            self._values[key] = read()
+        value: T = self._values[key]
+        return value
+
+
 class _Run:
     """One run over many blocks: what they share, and what they did."""
 
@@ -436,13 +541,22 @@ class _Run:
         rewriter: Rewriter | None,
         run_id: str,
         on_progress: Progress | None,
-        writers: _Writers = _TABLES,
+        writers: _Writers | None = None,
         accuracy: AccuracySource = inputs.settle_accuracy,
         change: Change | None = None,
+        first_stages: Mapping[Key, str | None] | None = None,
+        shared: dict[Hashable, inputs.Shared] | None = None,
+        kept: _Kept | None = None,
+        own: int | None = None,
+        telling: bool = True,
     ) -> None:
         self.database = database
+        self._first_stages = first_stages or {}
+        self._kept = _Kept() if kept is None else kept
+        self._own = own
+        self._telling = telling
         self._rewriter = rewriter
-        self._writers = writers
+        self._writers = _tables() if writers is None else writers
         self._accuracy = accuracy
         self._change = change
         self.finished: list[Part] = []
@@ -459,7 +573,7 @@ class _Run:
         self._reports: dict[tuple[str, Key], KeyReport] = {}
         self._rows: dict[tuple[str, Key], int] = {}
         self._failures: dict[tuple[str, Key], str] = {}
-        self._shared: dict[tuple[int, int], inputs.Shared] = {}
+        self._shared: dict[Hashable, inputs.Shared] = {} if shared is None else shared
         self._phases = _Clock()
 
     # ------------------------------------------------------------------------------------- blocks
@@ -480,39 +594,60 @@ class _Run:
             self.block(keys[middle:])
 
     def _compute(self, keys: list[Key]) -> None:
-        self._stage = self.stages[0] if self.stages else ""
-        read = self._read(keys)
-        unknown = [key for key in keys if key[0] not in read.place]
-        for key in unknown:
-            self._fail(
-                self._stage, key, f"nothing about {key[0]} is known as of {self.cycle.as_of.isoformat()}"
-            )
-        parts = [Part([key for key in keys if key[0] in read.place], self.cycle, read.inputs)]
+        entering = self._entering(keys)
+        if not entering:
+            return
+        self._stage = next(iter(entering))
+        read = self._read([key for entered in entering.values() for key in entered])
         work = {
             "weighted_signals": self._signals,
             "trend_windows": self._trends,
             "trend_projections": self._projections,
             "recommendations": self._decisions,
         }
+        parts: list[Part] = []
         for stage in self.stages:
             self._stage = stage
+            entered = entering.get(stage, [])
+            for key in entered:
+                if key[0] not in read.place:
+                    unknown = f"nothing about {key[0]} is known as of {self.cycle.as_of.isoformat()}"
+                    self._fail(stage, key, unknown)
+            known = [key for key in entered if key[0] in read.place]
+            if known:
+                parts.append(Part(known, self.cycle, read.inputs))
             with self.clock.phase(stage):
                 parts = [done for part in parts if part.keys for done in work[stage](part, read)]
         if not self._writers.locking:  # nothing else keeps the frames
             self.finished += parts
 
+    def _entering(self, keys: Sequence[Key]) -> dict[str, list[Key]]:
+        """The keys by the first stage of this run that computes them, in the order of the stages."""
+        entering: dict[str, list[Key]] = {stage: [] for stage in self.stages}
+        for key in keys:
+            wanted = self._first_stages.get(key)
+            rest = STAGES if wanted is None else STAGES[STAGES.index(wanted) :]
+            first = next((stage for stage in self.stages if stage in rest), None)
+            if first is not None:
+                entering[first].append(key)
+        return {stage: entered for stage, entered in entering.items() if entered}
+
     def _read(self, keys: Sequence[Key]) -> _Slice:
         entities = sorted({entity for entity, _ in keys})
+        neighbours = "weighted_signals" in self.stages
         with self._phases.phase("read"):
             shared = self._share(self.cycle)
+            extent = inputs.extent(self.cycle.config, neighbours=neighbours)
+            # A second cycle that looks as far over the same edges reads the same.
+            what = ("inputs", id(shared), extent, tuple(entities))
+            return self._kept.once(what, lambda: self._slice(entities, shared, neighbours=neighbours))
 
-            def read(bulk: Bulk) -> tuple[list[str], CycleInputs]:
-                known = inputs.known_entities(bulk, self.cycle, among=entities)
-                return known, inputs.read_inputs(
-                    bulk, self.cycle, known, shared, neighbours="weighted_signals" in self.stages
-                )
+    def _slice(self, entities: Sequence[str], shared: inputs.Shared, *, neighbours: bool) -> _Slice:
+        def read(bulk: Bulk) -> tuple[list[str], CycleInputs]:
+            known = inputs.known_entities(bulk, self.cycle, among=entities)
+            return known, inputs.read_inputs(bulk, self.cycle, known, shared, neighbours=neighbours)
 
-            known, columns = self.database.run(read, "REPEATABLE READ")
+        known, columns = self.database.run(read, "REPEATABLE READ")
         if self._change is not None:
             columns = self._change(columns)
         newest = np.full(len(columns.entities), -1, np.int64)
@@ -525,23 +660,44 @@ class _Run:
         key = (cycle.as_of_us, cycle.config_version)
         if key not in self._shared:
             accuracy = self._accuracy(self.database, cycle)
-            self._shared[key] = self.database.run(
-                lambda bulk: inputs.read_shared(bulk, cycle, accuracy), "REPEATABLE READ"
-            )
+            sources, ratio, samples = accuracy
+            content = (cycle.as_of_us, tuple(sources.to_pylist()), ratio.tobytes(), samples.tobytes())
+            if content not in self._shared:
+                self._shared[content] = self.database.run(
+                    lambda bulk: inputs.read_shared(bulk, cycle, accuracy), "REPEATABLE READ"
+                )
+            self._shared[key] = self._shared[content]
         return self._shared[key]
 
-    def _write(self, part: Part, work: Callable[[Bulk], T]) -> T:
-        """One transaction on the keys of a part, under the locks of their entities."""
+    def _write(self, part: Part, work: Callable[[Bulk | None], T]) -> T:
+        """One transaction on the keys of a part, under the locks of their entities; none in a rehearsal."""
+        if not self._writers.locking:
+            return work(None)
 
         def transaction(bulk: Bulk) -> T:
             cycles.enter(bulk, part.cycle)
-            if self._writers.locking:
-                cycles.lock_entities(bulk, {entity for entity, _ in part.keys})
+            cycles.lock_entities(bulk, {entity for entity, _ in part.keys})
             cycles.stage_keys(bulk, part.keys)
             return work(bulk)
 
         with self._phases.phase("write"):
             return self.database.run(transaction)
+
+    def _look_up(self, part: Part, what: Hashable, read: Callable[[Bulk], T], bulk: Bulk | None = None) -> T:
+        """Read something of the keys of a part, in the transaction that writes them or in one of its own."""
+        with self._phases.phase("read"):
+            if bulk is not None:
+                return read(bulk)
+
+            def transaction(bulk: Bulk) -> T:
+                cycles.enter(bulk, part.cycle)
+                cycles.stage_keys(bulk, part.keys)
+                return read(bulk)
+
+            return self._kept.once(
+                (what, self._own, tuple(part.keys)),
+                lambda: self.database.run(transaction, "REPEATABLE READ"),
+            )
 
     # ------------------------------------------------------------------------------------- stages
 
@@ -550,13 +706,17 @@ class _Run:
         with self._phases.phase("score"):
             frame = _plain(score_signals(read.inputs, keys, part.cycle.as_of_us, part.cycle.config))
         self._write(part, lambda bulk: self._writers.signals(bulk, frame))
-        counts = np.bincount(frame.rows.key, minlength=len(keys)).tolist()
-        active = np.bincount(frame.rows.key[frame.rows.combined > 0.0], minlength=len(keys)).tolist()
+        if self._telling:
+            self._tell_signals(part, read, frame)
+        return [dataclasses.replace(part, signals=frame)]
+
+    def _tell_signals(self, part: Part, read: _Slice, frame: SignalFrame) -> None:
+        counts = np.bincount(frame.rows.key, minlength=len(part.keys)).tolist()
+        active = np.bincount(frame.rows.key[frame.rows.combined > 0.0], minlength=len(part.keys)).tolist()
         skipped = frame.skipped.tolist()
         for at, (key, version) in enumerate(zip(part.keys, results.signal_versions(frame), strict=True)):
             shown = {"rows": counts[at], "active_signals": active[at], "skipped_signals": skipped[at]}
             self._done("weighted_signals", key, read, rows=counts[at], version=version, shown=shown)
-        return [dataclasses.replace(part, signals=frame)]
 
     def _trends(self, part: Part, read: _Slice) -> list[Part]:
         done = []
@@ -566,58 +726,69 @@ class _Run:
                 frame = _plain(assemble_trends(signals, read.inputs, each.cycle.as_of_us, config))
             _, history = self._write(each, partial(self._write_trends, part=each, frame=frame))
             self.without_history += 0 if history else len(each.keys)
-            tops = _top_evidence(frame)
-            shown = _listed(
-                frame.rows,
-                "strength",
-                "confidence",
-                "contradiction",
-                "evidence_count",
-                "entity_signals",
-                "macro_signals",
-                "competitive_signals",
-            )
-            posterior = _posterior(frame, config)
-            versions = results.trend_versions(frame, config.pipeline_mode)
-            directions = [_DIRECTIONS[code] for code in frame.rows.direction.tolist()]
-            for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
-                first = {"direction": directions[at]}
-                rest = {name: values[at] for name, values in shown.items()}
-                about = {"pipeline_mode": config.pipeline_mode.value, "history_written": history}
-                lists = {
-                    "dominant_catalysts": frame.dominant_catalysts[at],
-                    "top_evidence": tops[at],
-                }
-                told = {**first, **rest, **posterior[at], **lists, **about}
-                self._done("trend_windows", key, read, rows=1, version=version, shown=told)
+            if self._telling:
+                self._tell_trends(each, read, frame, history=history)
             done.append(dataclasses.replace(each, signals=signals, trends=frame))
         return done
+
+    def _tell_trends(self, part: Part, read: _Slice, frame: TrendFrame, *, history: bool) -> None:
+        config = part.cycle.config
+        tops = _top_evidence(frame)
+        shown = _listed(
+            frame.rows,
+            "strength",
+            "confidence",
+            "contradiction",
+            "evidence_count",
+            "entity_signals",
+            "macro_signals",
+            "competitive_signals",
+        )
+        posterior = _posterior(frame, config)
+        versions = results.trend_versions(frame, config.pipeline_mode)
+        directions = [_DIRECTIONS[code] for code in frame.rows.direction.tolist()]
+        for at, (key, version) in enumerate(zip(part.keys, versions, strict=True)):
+            first = {"direction": directions[at]}
+            rest = {name: values[at] for name, values in shown.items()}
+            about = {"pipeline_mode": config.pipeline_mode.value, "history_written": history}
+            lists = {
+                "dominant_catalysts": frame.dominant_catalysts[at],
+                "top_evidence": tops[at],
+            }
+            told = {**first, **rest, **posterior[at], **lists, **about}
+            self._done("trend_windows", key, read, rows=1, version=version, shown=told)
 
     def _projections(self, part: Part, read: _Slice) -> list[Part]:
         done = []
         for each, trends in self._trends_of(part, read, "trend_projections"):
             history, frame = self._write(each, partial(self._project, part=each, trends=trends, read=read))
-            shown = _listed(frame.rows, "strength", "confidence", "momentum", "macro_contribution_pct")
-            flags = _listed(frame.rows, "diverges_from_current", "low_confidence")
-            versions = results.projection_versions(frame)
-            directions = [_DIRECTIONS[code] for code in frame.rows.direction.tolist()]
-            for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
-                numbers = {name: values[at] for name, values in {**shown, **flags}.items()}
-                texts = {"direction": directions[at], "driving_factors": frame.driving_factors[at]}
-                told = {**texts, **numbers}
-                self._done("trend_projections", key, read, rows=1, version=version, shown=told)
+            if self._telling:
+                self._tell_projections(each, read, frame)
             done.append(dataclasses.replace(each, trends=trends, history=history, projections=frame))
         return done
 
-    def _write_trends(self, bulk: Bulk, part: Part, frame: TrendFrame) -> tuple[int, bool]:
+    def _tell_projections(self, part: Part, read: _Slice, frame: ProjectionFrame) -> None:
+        shown = _listed(frame.rows, "strength", "confidence", "momentum", "macro_contribution_pct")
+        flags = _listed(frame.rows, "diverges_from_current", "low_confidence")
+        versions = results.projection_versions(frame)
+        directions = [_DIRECTIONS[code] for code in frame.rows.direction.tolist()]
+        for at, (key, version) in enumerate(zip(part.keys, versions, strict=True)):
+            numbers = {name: values[at] for name, values in {**shown, **flags}.items()}
+            texts = {"direction": directions[at], "driving_factors": frame.driving_factors[at]}
+            told = {**texts, **numbers}
+            self._done("trend_projections", key, read, rows=1, version=version, shown=told)
+
+    def _write_trends(self, bulk: Bulk | None, part: Part, frame: TrendFrame) -> tuple[int, bool]:
         return self._writers.trends(bulk, part.cycle, part.keys, frame)
 
     def _project(
-        self, bulk: Bulk, part: Part, trends: TrendFrame, read: _Slice
+        self, bulk: Bulk | None, part: Part, trends: TrendFrame, read: _Slice
     ) -> tuple[HistoryRows, ProjectionFrame]:
         """Read the history under the locks, so that what it holds is what a repeat will find."""
-        with self._phases.phase("read"):
-            history = results.read_history(bulk, part.cycle)
+        depth = part.cycle.config.projection.ew_max_differences
+        history = self._look_up(
+            part, ("history", depth), lambda bulk: results.read_history(bulk, part.cycle), bulk
+        )
         with self._phases.phase("project"):
             frame = _plain(
                 project_trends(trends, read.inputs, history, part.cycle.as_of_us, part.cycle.config)
@@ -632,36 +803,41 @@ class _Run:
             work = partial(
                 self._decide, part=each, trends=trends, projections=projections, read=read, found=found
             )
-            decided, frame, made, theses, written = self._write(each, work)
-            shown = _listed(frame.rows, "allocation_pct", "max_loss_pct", "expected_value")
-            confidence = trends.rows.confidence.tolist()
-            posterior = _posterior(trends, each.cycle.config)
-            versions = decisions.decision_versions(frame, trends, made)
-            tops = _top_cited(trends)
-            for at, (key, version) in enumerate(zip(each.keys, versions, strict=True)):
-                decision = made[at]
-                first = {"action": decision.action, "mode": decision.mode, "confidence": confidence[at]}
-                rest = {
-                    "pipeline_mode": each.cycle.config.pipeline_mode.value,
-                    "eligible": decision.eligible,
-                    "risk": decision.risk,
-                    "rejection_reasons": decision.rejection_reasons,
-                    "suppression_reasons": decision.suppression_reasons,
-                    "thesis": theses[at],
-                    "top_evidence": tops[at],
-                    "equals_standing": decision.recommendation_id if decision.duplicate else None,
-                }
-                numbers = {name: values[at] for name, values in shown.items()}
-                rows = 0 if decision.duplicate else 1
-                told = {**first, **numbers, **posterior[at], **rest}
-                self._done("recommendations", key, read, rows=rows, version=version, shown=told)
-            _log.debug("%d of %d recommendations were new", written, len(each.keys))
-            done.append(decided)
+            decided = self._write(each, work)
+            if self._telling:
+                self._tell_decisions(decided, read, trends)
+            _log.debug("%d of %d recommendations were new", decided.written, len(each.keys))
+            done.append(decided.part)
         return done
+
+    def _tell_decisions(self, decided: _Decided, read: _Slice, trends: TrendFrame) -> None:
+        part, frame, made, theses, _ = decided
+        shown = _listed(frame.rows, "allocation_pct", "max_loss_pct", "expected_value")
+        confidence = trends.rows.confidence.tolist()
+        posterior = _posterior(trends, part.cycle.config)
+        versions = decisions.decision_versions(frame, trends, made)
+        tops = _top_cited(trends)
+        for at, (key, version) in enumerate(zip(part.keys, versions, strict=True)):
+            decision = made[at]
+            first = {"action": decision.action, "mode": decision.mode, "confidence": confidence[at]}
+            rest = {
+                "pipeline_mode": part.cycle.config.pipeline_mode.value,
+                "eligible": decision.eligible,
+                "risk": decision.risk,
+                "rejection_reasons": decision.rejection_reasons,
+                "suppression_reasons": decision.suppression_reasons,
+                "thesis": theses[at],
+                "top_evidence": tops[at],
+                "equals_standing": decision.recommendation_id if decision.duplicate else None,
+            }
+            numbers = {name: values[at] for name, values in shown.items()}
+            rows = 0 if decision.duplicate else 1
+            told = {**first, **numbers, **posterior[at], **rest}
+            self._done("recommendations", key, read, rows=rows, version=version, shown=told)
 
     def _decide(
         self,
-        bulk: Bulk,
+        bulk: Bulk | None,
         *,
         part: Part,
         trends: TrendFrame,
@@ -669,10 +845,17 @@ class _Run:
         read: _Slice,
         found: Mapping[str, decisions.Wording],
     ) -> _Decided:
-        with self._phases.phase("read"):
-            standing = decisions.read_standing(bulk)
-            stored = decisions.read_wordings(bulk, part.cycle, part.keys)
-        frame, made = self._decided(part, trends, projections, read, standing)
+        standing = self._look_up(part, "standing", decisions.read_standing, bulk)
+        frame = self._judged(part, trends, projections, read, standing)
+        if not self._telling:
+            done = dataclasses.replace(
+                part, trends=trends, projections=projections, standing=standing, decided=frame
+            )
+            return _Decided(done, frame, [], [], 0)
+        stored = self._look_up(
+            part, "wordings", lambda bulk: decisions.read_wordings(bulk, part.cycle, part.keys), bulk
+        )
+        made = self._made(part, frame, trends, standing)
         theses, made = wordings.applied(frame, made, stored=stored, found=found)
         worded = dataclasses.replace(frame, thesis=theses)
         written = self._writers.decisions(bulk, part.cycle, part.keys, frame=worded, trends=trends, made=made)
@@ -681,18 +864,23 @@ class _Run:
         )
         return _Decided(done, frame, made, theses, written)
 
-    def _decided(
+    def _judged(
         self,
         part: Part,
         trends: TrendFrame,
         projections: ProjectionFrame,
         read: _Slice,
         standing: StandingRows,
-    ) -> tuple[DecisionFrame, list[decisions.Decision]]:
+    ) -> DecisionFrame:
         with self._phases.phase("decide"):
             config, as_of_us = part.cycle.config, part.cycle.as_of_us
-            frame = _plain(decide(trends, projections, read.inputs, standing, as_of_us, config))
-            return frame, decisions.decisions(part.cycle, part.keys, frame, trends, standing)
+            return _plain(decide(trends, projections, read.inputs, standing, as_of_us, config))
+
+    def _made(
+        self, part: Part, frame: DecisionFrame, trends: TrendFrame, standing: StandingRows
+    ) -> list[decisions.Decision]:
+        with self._phases.phase("decide"):
+            return decisions.decisions(part.cycle, part.keys, frame, trends, standing)
 
     def _reword(
         self, part: Part, trends: TrendFrame, projections: ProjectionFrame, read: _Slice
@@ -711,7 +899,8 @@ class _Run:
 
         with self._phases.phase("read"):
             standing, stored = self.database.run(look, "REPEATABLE READ")
-        frame, made = self._decided(part, trends, projections, read, standing)
+        frame = self._judged(part, trends, projections, read, standing)
+        made = self._made(part, frame, trends, standing)
         same = zip(made, frame.plain_thesis, strict=True)
         settled = self._asked | {
             decision.recommendation_id
@@ -734,7 +923,7 @@ class _Run:
         if part.signals is not None:
             yield part, part.signals
             return
-        table = self._stored(part, "trend_windows", results.upstream_signals)
+        table = self._stored(part, "cycle of the signals", "trend_windows", results.upstream_signals)
         sources: dict[tuple[str, Any, Any], list[int]] = {}
         for row in table.to_pylist():
             source = (None, None) if row["stored"] else (row["as_of"], row["config_version"])
@@ -744,15 +933,18 @@ class _Run:
             each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
             coded = results.key_rows(keys, read.place)
             if as_of is None:
-                with self._phases.phase("read"):
-                    frame = self.database.run(partial(_stored_signals, part=each, keys=coded))
+                frame = self._look_up(each, "signals", partial(results.read_signals, keys=coded))
                 yield each, frame
             else:
-                again = self._again(cycles.read_cycle(self.database, as_of, config_version), keys)
+                again = self._kept.once(
+                    ("again", as_of, config_version, tuple(keys)),
+                    partial(self._again, as_of, config_version, keys),
+                )
                 yield each, dataclasses.replace(again, keys=coded)
 
-    def _again(self, cycle: Cycle, keys: Sequence[Key]) -> SignalFrame:
+    def _again(self, as_of: datetime, config_version: int, keys: Sequence[Key]) -> SignalFrame:
         """The signals of an earlier cycle, from its inputs: the table holds the newest cycle only."""
+        cycle = cycles.read_cycle(self.database, as_of, config_version)
         entities = sorted({entity for entity, _ in keys})
         shared = self._share(cycle)
         with self._phases.phase("read"):
@@ -768,19 +960,25 @@ class _Run:
         if part.trends is not None:
             yield part, part.trends
             return
-        table = self._stored(part, stage, lambda bulk: results.read_trends(bulk, stage))
+        table = self._stored(part, "trends", stage, partial(results.read_trends, stage=stage))
         for mode in PipelineMode:
             rows = table.filter(pa.compute.equal(table.column("pipeline_mode"), mode.value))
             keys = [part.keys[at] for at in rows.column("position").to_pylist()]
             if keys:
                 each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
-                yield each, results.trend_frame(rows, results.key_rows(keys, read.place))
+                coded = results.key_rows(keys, read.place)
+                yield (
+                    each,
+                    self._kept.once(
+                        ("trends", id(table), id(read), mode), partial(results.trend_frame, rows, coded)
+                    ),
+                )
 
     def _projections_of(self, part: Part, read: _Slice) -> Iterator[tuple[Part, TrendFrame, ProjectionFrame]]:
         if part.trends is not None and part.projections is not None:
             yield part, part.trends, part.projections
             return
-        table = self._stored(part, "recommendations", results.read_projections)
+        table = self._stored(part, "projections", "recommendations", results.read_projections)
         found = table.column("position").to_pylist()
         keys = [part.keys[at] for at in found]
         trends = None if part.trends is None else results.take_trends(part.trends, np.array(found, np.int64))
@@ -790,16 +988,9 @@ class _Run:
             rows = table.take(pa.array([row[key] for key in each.keys], pa.int64()))
             yield each, each_trends, results.projection_frame(rows, each_trends.keys)
 
-    def _stored(self, part: Part, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
+    def _stored(self, part: Part, what: str, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
         """What earlier runs stored for the keys of a part; keys without it fail."""
-
-        def transaction(bulk: Bulk) -> pa.Table:
-            cycles.enter(bulk, part.cycle)
-            cycles.stage_keys(bulk, part.keys)
-            return read(bulk)
-
-        with self._phases.phase("read"):
-            table = self.database.run(transaction, "REPEATABLE READ")
+        table = self._look_up(part, (what, stage), read)
         found = set(table.column("position").to_pylist())
         before = ", ".join(STAGES[: STAGES.index(stage)])
         for at, key in enumerate(part.keys):
@@ -847,26 +1038,24 @@ class _Run:
                 stage: sum(n for (other, _), n in self._rows.items() if other == stage)
                 for stage in self.stages
             },
-            failures=[
-                Failure(stage, *key, self._failures[stage, key])
-                for stage in self.stages
-                for key in keys
-                if (stage, key) in self._failures
-            ],
+            failures=self.failures(keys),
             seconds=dict(self._phases.seconds),
         )
+
+    def failures(self, keys: Sequence[Key]) -> list[Failure]:
+        """What could not be computed, by stage in the order of the keys."""
+        return [
+            Failure(stage, *key, self._failures[stage, key])
+            for stage in self.stages
+            for key in keys
+            if (stage, key) in self._failures
+        ]
 
 
 _DIRECTIONS: Final = tuple(d.value for d in TrendDirection)
 _REGIMES: Final = tuple(r.value for r in MarketRegime)
 _ROLES: Final = tuple(r.value for r in EvidenceRole)
 _TABLE_KEYS: Final = {"recommendations": "time_horizon"}
-
-
-def _stored_signals(bulk: Bulk, part: Part, keys: Keys) -> SignalFrame:
-    cycles.enter(bulk, part.cycle)
-    cycles.stage_keys(bulk, part.keys)
-    return results.read_signals(bulk, keys)
 
 
 def _under(cycle: Cycle, mode: str) -> Cycle:
