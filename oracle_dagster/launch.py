@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 import dagster as dg
@@ -170,7 +170,7 @@ def _plan(
     wanted_stages = _known_names("stage", stages, pipeline.STAGES)
     wanted_windows = _known_names("window", windows, tuple(window.value for window in Window))
     cycle = pipeline.open_cycle(
-        database, _now(database) if as_of is None else as_of, config_version=config_version
+        database, database.now() if as_of is None else as_of, config_version=config_version
     )
     known = pipeline.known_entities(database, cycle)
     if len(known) == 0:
@@ -244,13 +244,6 @@ def _known_names(kind: str, given: Collection[str] | None, known: tuple[str, ...
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def _now(database: Database) -> datetime:
-    """The database's present time, by which ingested records become known."""
-    with database.begin() as connection:
-        moment: datetime = connection.execute(sa.select(sa.func.now())).scalar_one()
-    return moment.astimezone(UTC)
 
 
 def _execute(

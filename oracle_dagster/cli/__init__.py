@@ -17,6 +17,7 @@ from oracle_dagster.cli import (
     demonstration,
     explain,
     health,
+    housekeeping,
     inputs,
     serve,
     setup,
@@ -45,7 +46,17 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     computing = (inputs, cycles, explain, tables)
-    for module in (demonstration, serve, setup, *computing, configuration, agents, health, verify):
+    for module in (
+        demonstration,
+        serve,
+        setup,
+        *computing,
+        configuration,
+        agents,
+        health,
+        housekeeping,
+        verify,
+    ):
         module.register(app)
     return app
 

@@ -14,7 +14,7 @@ import functools
 import logging
 import re
 import threading
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import adbc_driver_manager
@@ -230,6 +230,12 @@ class Database:
         return sa.create_engine(
             "postgresql+psycopg://", creator=self._connect, pool_size=2, max_overflow=6, pool_pre_ping=True
         )
+
+    def now(self) -> datetime:
+        """The database's present time, by which ingested records become known."""
+        with self.begin() as connection:
+            moment: datetime = connection.execute(sa.select(sa.func.now())).scalar_one()
+        return moment.astimezone(UTC)
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[sa.Connection]:

@@ -1,0 +1,1 @@
+"""What keeps an installation in order over months: pruning, backups, retired entities, readers."""
