@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from oracle_core import cycle as core
+from oracle_core import receipt
 from oracle_dagster import pipeline
 from oracle_dagster.storage import configuration, cycles
 from oracle_dagster.storage.database import Database, StorageError
 from oracle_dagster.verification import recompute
 from oracle_dagster.verification.recompute import CycleId, verify_cycle
 from tests.chain_runs import database_name, fresh_database
-from tests.storage_rows import AS_OF, RESULT_TABLES, WINDOWS, ago, contents, rows
+from tests.command import oracle
+from tests.storage_rows import AS_OF, RESULT_TABLES, WINDOWS, ago, contents, insert_world, rows
 from tests.test_pipeline import PROBABILISTIC, WORLD, database, newer_input, run
 
 __all__ = ["database"]
@@ -29,13 +34,8 @@ def only(database: Database, when: object = AS_OF, config_version: int = 1) -> r
 
 
 @pytest.fixture(scope="module")
-def computed(embedded_home: object, migrated_template: str) -> Iterator[str]:
+def computed(embedded_home: Path, migrated_template: str) -> Iterator[str]:
     """The name of a database with two cycles, to be copied and altered."""
-    from pathlib import Path
-
-    from tests.storage_rows import insert_world
-
-    assert isinstance(embedded_home, Path)
     for url in fresh_database(embedded_home, "computed", migrated_template):
         with psycopg.connect(url) as connection:
             insert_world(connection, WORLD)
@@ -47,10 +47,7 @@ def computed(embedded_home: object, migrated_template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def altered(embedded_home: object, computed: str) -> Iterator[Database]:
-    from pathlib import Path
-
-    assert isinstance(embedded_home, Path)
+def altered(embedded_home: Path, computed: str) -> Iterator[Database]:
     for url in fresh_database(embedded_home, "altered", computed):
         database = Database(url)
         yield database
@@ -279,3 +276,50 @@ def test_a_cycle_that_never_ran_cannot_be_verified(altered: Database) -> None:
     with pytest.raises(StorageError, match="no cycle of"):
         verify_cycle(altered, CycleId(AS_OF + timedelta(days=9), 1))
     assert tuple(cycles.SEQUENCES) == pipeline.STAGES
+
+
+# -------------------------------------------------------------------------------------------- the commands
+
+
+def url_of(database: Database) -> str:
+    """The address as a person would write it."""
+    parts = conninfo_to_dict(database._conninfo)
+    return f"postgresql://{parts['user']}@/{parts['dbname']}?host={parts['host']}&port={parts['port']}"
+
+
+def test_the_commands_say_what_they_found_and_exit_with_1(
+    altered: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORACLE_DATABASE_URL", url_of(altered))
+    monkeypatch.setenv("ORACLE_HOME", str(tmp_path))
+    done = oracle("verify", "--sample", "5", "--json")
+    assert done.code == 0, done.err
+    assert done.json["sound"] is True
+    assert sum(cycle["keys"] for cycle in done.json["cycles"]) == 5
+    assert done.json["chain"]["faults"] == []
+    whole = oracle("verify", "--all")
+    assert whole.code == 0
+    assert f"Recomputed: {2 * len(WORLD.entities) * len(WINDOWS)} decisions of 2 cycles" in whole.out
+    (one,) = recompute.sample(altered, 1)
+    file = tmp_path / "receipt.json"
+    assert oracle("receipt", one, "--out", str(file)).code == 0
+    assert receipt.report(json.loads(file.read_text()))[1]
+    assert json.loads(oracle("receipt", one).out)["key"]["recommendation_id"] == one
+    leaks = oracle("leaks", "--probes", "1", "--entities", "1", "--json")
+    assert (leaks.code, leaks.json["leaks"]) == (0, [])
+    assert "No result changes." in oracle("leaks", "--probes", "1", "--entities", "1").out
+
+    change(altered, f"UPDATE recommendations SET allocation_pct = 0.99 WHERE id = '{one}'")
+    broken = oracle("verify", one)
+    assert broken.code == 1
+    assert "FAULT at link" in broken.out
+    assert "recommendations" in broken.out
+    assert "allocation_pct is 0.99, recomputed" in broken.out
+    assert "The first altered in the order of the chain is recommendations" in broken.err
+    assert oracle("verify", one, "--json").json["sound"] is False
+    assert oracle("receipt", one).code == 1
+    assert oracle("verify", "00000000-0000-4000-8000-000000000000").code == 1
+
+    change(altered, "TRUNCATE cycle_seals, cycle_seal_parts")
+    assert "NOT SEALED" in oracle("verify", "--sample", "0").out
+    assert "made later than the rows" in oracle("verify", "--sample", "0", "--seal").out

@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 def verify(
     recommendation: Annotated[
         str | None,
-        typer.Argument(metavar="[REC_ID]", help="Only this recommendation.", show_default=False),
+        typer.Argument(metavar="REC_ID", help="Only this recommendation.", show_default=False),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Recompute every stored cycle, not a sample.")

@@ -139,6 +139,7 @@ def probe(
     probes: int = 20,
     entities: int = 20,
     seed: int = 0,
+    kinds: Sequence[str] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LeakReport:
     """Disturb the future of a cycle ``probes`` times, one kind after the other, and compare its results.
@@ -149,6 +150,7 @@ def probe(
         probes: how many disturbances; :data:`KINDS` has the kinds.
         entities: how many entities are computed each time, drawn by the seed.
         seed: of the first probe; each has its own.
+        kinds: only these; all where None.
         on_progress: called with the probes done and all of them.
 
     Raises:
@@ -158,11 +160,11 @@ def probe(
     keys = _keys(database, cycle, entities, seed)
     report = LeakReport(keys=0)
     undisturbed = _within(database, cycle, keys, lambda _bulk: 0, None)[1]
-    kinds = list(KINDS)
+    asked = list(KINDS if kinds is None else kinds)
     for number in range(probes):
         if on_progress is not None:
             on_progress(number, probes)
-        kind, own = kinds[number % len(kinds)], seed + number
+        kind, own = asked[number % len(asked)], seed + number
         disturb, change = KINDS[kind](cycle, random.Random(own), [entity for entity, _ in keys])  # noqa: S311 - no secret
         rows, found = _within(database, cycle, keys, disturb, change)
         report.disturbed[kind] += rows
@@ -326,18 +328,23 @@ def _revisions(table: str, *, late: bool, retract: bool) -> Callable[..., Distur
         del cycle, entities
         key, new = _VERSIONED[table]
         known, xid = _known(late)
-        salt = rng.randrange(2)
+        salt = rng.randrange(10**6)
 
         def disturb(bulk: Bulk) -> int:
             own = [name.strip() for name in key.split(",")]
+            named = f"ROW({', '.join(f't.{name}' for name in own)})::text"
             same = " AND ".join(f"t.{name} = r.{name}" for name in own)
             bulk.execute("DROP TABLE IF EXISTS pg_temp.probe_rows")
             bulk.execute(f"""
                 CREATE TEMPORARY TABLE probe_rows ON COMMIT DROP AS
-                SELECT t.* FROM {table} t
-                WHERE t.superseded_xid IS NULL AND NOT t.retracted AND t.known_at <= {cycles.AS_OF}
-                  AND pg_visible_in_snapshot(t.xid, {cycles.SNAPSHOT})
-                  AND abs(hashtext(ROW({", ".join(f"t.{n}" for n in own)})::text)) % 2 = {salt}""")
+                SELECT t.* FROM {table} t WHERE t.ctid IN (
+                    SELECT ctid FROM (
+                        SELECT t.ctid, count(*) OVER () AS all_of_them, row_number() OVER (
+                                   ORDER BY hashtext({named} || '{salt}')) AS place
+                        FROM {table} t
+                        WHERE t.superseded_xid IS NULL AND NOT t.retracted AND t.known_at <= {cycles.AS_OF}
+                          AND pg_visible_in_snapshot(t.xid, {cycles.SNAPSHOT})
+                    ) AS seen WHERE place <= greatest(1, all_of_them / 2))""")
             bulk.execute(f"""
                 UPDATE {table} t SET superseded_known_at = greatest({known}, t.known_at),
                        superseded_xid = {xid}
