@@ -117,7 +117,15 @@ class _Search:
         return True
 
 
-def smallest_change(things: int, tried: Tried, *, budget: int, batch: int) -> Influence:
+def smallest_change(
+    things: int,
+    tried: Tried,
+    *,
+    budget: int,
+    batch: int,
+    proved: int = 0,
+    hints: Sequence[Int] = (),
+) -> Influence:
     """Search for the smallest set whose removal changes the outcome.
 
     First a good set by following the scores, then every smaller set, smallest first, as far as the budget
@@ -128,12 +136,16 @@ def smallest_change(things: int, tried: Tried, *, budget: int, batch: int) -> In
         tried: says of sets whether they change the outcome.
         budget: sets that may be tried.
         batch: sets tried at once.
+        proved: no set of so many things or fewer changes the outcome, as is known otherwise.
+        hints: orders of all things whose beginnings are worth trying.
 
     """
     search = _Search(things, tried, max(1, budget // 3), batch)
     lower = 1
     if 0 < things <= search.left:
         _, scores = search.look(np.eye(things, dtype=np.bool_))
+        for order in hints:
+            search.along(order)
         for column in range(scores.shape[1]):
             search.along(np.argsort(scores[:, column], kind="stable"))
         search.thin_out()
@@ -142,6 +154,7 @@ def smallest_change(things: int, tried: Tried, *, budget: int, batch: int) -> In
         search.thin_out()
         lower = 1 if search.best is not None and len(search.best) == 1 else 2
     search.left = budget - search.done
+    lower = max(lower, proved + 1)
     while lower <= things and (search.best is None or lower < len(search.best)):
         if not search.all_of(lower):
             break

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from oracle_core.alternatives import Judged, Supposed, judge, size, that_matter, versions, with_supposed
+from oracle_core.certificate import proved_safe
 from oracle_core.config import OracleConfig
 from oracle_core.decision import DIRECTIONS
 from oracle_core.eligibility import ACTIONS, MODES
@@ -150,15 +151,24 @@ def influence(
     names, member = _things(question.inputs, by)
     count = len(names)
     before = int(question.now().outcome()[0])
-    toward = _scores(question.now())
+    toward = float(question.now().trends.average[0])
     each = size(question.inputs) + 1
 
     def tried(removed: Bool) -> tuple[Bool, Float]:
         judged = question.decide(*versions(question.inputs, question.key, ~removed[:, member]))
-        return judged.outcome() != before, _scores(judged) * np.where(np.signbit(toward), -1.0, 1.0)
+        scores = _scores(judged)
+        scores[:, 0] *= -1.0 if toward < 0.0 else 1.0  # toward 0 from either side
+        return judged.outcome() != before, scores
 
+    q = question
+    proved = proved_safe(q.inputs, q.key, q.as_of_us, q.config, q.rules) if by == "documents" else 0
     found = smallest_change(
-        count, tried, budget=max(1, budget_rows // each), batch=max(1, BATCH_ROWS // each)
+        count,
+        tried,
+        budget=max(1, budget_rows // each),
+        batch=max(1, BATCH_ROWS // each),
+        proved=proved,
+        hints=(_newest_first(question.inputs, member, count),),
     )
     if found.upper is None:
         return found, [], None
@@ -179,9 +189,16 @@ def _things(inputs: CycleInputs, by: str) -> tuple[Strings, Int]:
 
 
 def _scores(judged: Judged) -> Float:
-    """Ways of coming closer to another decision: a weaker trend, less confidence, more contradiction."""
+    """Ways of coming closer to another decision: weaker, less sure, more contested, less backed."""
     t = judged.trends
     return np.column_stack((t.average, t.confidence, -t.contradiction, t.evidence_count.astype(np.float64)))
+
+
+def _newest_first(inputs: CycleInputs, member: Int, things: int) -> Int:
+    """The things by their newest document: without these the evidence is stale."""
+    newest = np.full(things, np.iinfo(np.int64).min)
+    np.maximum.at(newest, member, inputs.documents.published_us)
+    return np.argsort(-newest.astype(np.float64), kind="stable")
 
 
 # ------------------------------------------------------------------------------------------- shelf life

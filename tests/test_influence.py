@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from oracle_core.alternatives import Supposed, judge, size, that_matter, versions, with_supposed
+from oracle_core.certificate import proved_safe
 from oracle_core.config import OracleConfig
 from oracle_core.enums import PipelineMode, Window
 from oracle_core.influence import Influence, smallest_change
@@ -193,6 +194,23 @@ def test_the_scores_lead_where_no_budget_could() -> None:
     assert not found.exact
 
 
+def test_a_hint_is_tried_and_what_is_proved_is_not_tried_again() -> None:
+    wanted = frozenset({3, 8, 14})
+    looked: list[int] = []
+
+    def tried(removed: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        looked.extend(removed.sum(axis=1).tolist())
+        changed = np.array([wanted <= frozenset(np.flatnonzero(row).tolist()) for row in removed], np.bool_)
+        return changed, np.zeros((len(removed), 1))
+
+    hint = np.array([8, 3, 14, *(n for n in range(20) if n not in wanted)])
+    found = smallest_change(20, tried, budget=3000, batch=100, proved=2, hints=(hint,))
+    assert (found.lower, found.upper, found.example, found.exact) == (3, 3, (3, 8, 14), True)
+    assert found.tried < 120
+    plain = smallest_change(20, tried, budget=90, batch=100)
+    assert not plain.exact
+
+
 # ----------------------------------------------------------------------------------- versions of a world
 
 
@@ -298,6 +316,123 @@ def check_bounds(mode: PipelineMode, by: str, seed: int, documents: int) -> None
         assert after is not None
         assert decided(left, question) == (after["action"], after["mode"]) != before
     assert found.exact
+
+
+def alone_world(seed: int, documents: int) -> World:
+    """Documents about one entity and nothing else, mostly of one mind, so that a proof can hold."""
+    rng = random.Random(seed)
+    kind = seed % 4
+    return World(
+        documents=tuple(
+            Document(
+                f"d{n:02d}",
+                "a",
+                age_hours=rng.choice((1.0, 20.0, 60.0, 150.0, 160.0) if kind else (1.0, 167.0)),
+                sentiment=rng.choice(
+                    ((1.0, 0.6, 0.9), (1.0, -1.0, 0.9, 1.0), (-1.0, -0.5), (0.2, 0.3, 0.0))[kind]
+                ),
+                impact=rng.choice((0.5, 0.8, 1.0, 0.0)),
+                confidence=rng.choice((0.25, 0.45, 0.6, 0.95)),
+                credibility=rng.choice((0.4, 0.7, 0.95)),
+                source=f"s{n}",
+                source_type=rng.choice(("news", "poll", None)),
+                failed=rng.random() < 0.15,
+            )
+            for n in range(documents)
+        )
+    )
+
+
+def check_proof(seed: int, documents: int, config: OracleConfig) -> tuple[int, int | None]:
+    """What is proved, and the size of the smallest set by trying all."""
+    world = alone_world(seed, documents)
+    world = replace(world, documents=tuple(replace(d, has_impact=not d.failed) for d in world.documents))
+    question = asked(world, "a", Window.SEVEN_DAYS, config)
+    proved = proved_safe(question.inputs, question.key, AS_OF_US, config, question.rules)
+    count = len(question.inputs.documents.entity)
+    sets = np.array([[bool(s >> n & 1) for n in range(count)] for s in range(2**count)], np.bool_)
+    outcomes = question.decide(*versions(question.inputs, question.key, ~sets)).outcome()
+    changed = sets[outcomes != outcomes[0]].sum(axis=1)
+    return proved, int(changed.min()) if len(changed) else None
+
+
+PROOF_CONFIGS = (
+    OracleConfig(),
+    OracleConfig().with_settings(
+        {
+            "suppression.min_valid_documents": 0,
+            "suppression.min_source_types": 0,
+            "eligibility.min_evidence": 0,
+            "trend.max_evidence_refs": 3,
+        }
+    ),
+    OracleConfig().with_settings(
+        {"suppression.min_source_types": 2, "suppression.min_avg_extraction_confidence": 0.5}
+    ),
+    OracleConfig().with_settings({"suppression.max_extraction_failure_rate": 0.1}),
+)
+
+
+def test_a_proof_never_claims_a_set_that_changes_the_decision() -> None:
+    """Against all sets of up to nine documents, under limits of every kind; and it does prove something."""
+    total = 0
+    for seed in range(24):
+        for config in PROOF_CONFIGS:
+            proved, smallest = check_proof(seed, 5 + seed % 5, config)
+            assert smallest is None or proved < smallest, (seed, config)
+            total += proved
+    assert total > 12
+
+
+@pytest.mark.acceptance
+def test_a_proof_never_claims_a_set_that_changes_the_decision_on_up_to_14_documents() -> None:
+    total = 0
+    for seed in range(200, 260):
+        for config in PROOF_CONFIGS:
+            proved, smallest = check_proof(seed, 10 + seed % 5, config)
+            assert smallest is None or proved < smallest, (seed, config)
+            total += proved
+    print(f"240 decisions of 10 to 14 documents, {total / 240:.2f} proved on average")
+
+
+def test_many_documents_of_one_mind_are_proved_far_beyond_what_could_be_tried() -> None:
+    """30 documents, all alike: the evidence is stale once the 20 of the last week are gone."""
+    documents = tuple(
+        Document(f"d{n:02d}", "a", 100.0 if n < 20 else 170.0, 1.0, 0.9, 0.9, 0.9, source=f"s{n}")
+        for n in range(30)
+    )
+    question = asked(World(documents=documents), "a", Window.THIRTY_DAYS, OracleConfig())
+    found, example, after = influence(question, "documents")
+    assert (found.lower, found.upper, found.exact) == (20, 20, True)
+    assert sorted(example) == [f"d{n:02d}" for n in range(20)]
+    assert after is not None
+    assert after["suppression_reasons"] == ["stale_evidence"]
+    assert found.tried < 5000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"events": (Event("e", 1.0, -1),), "exposures": (Exposure("a", "geo", "us", 1.0),)},
+        {"edges": (Edge("a", "b", 1.0),), "documents": (Document("b", "b", 1.0, -1.0),)},
+        {"bars": (Bar("a", 2, 100.0), Bar("a", 1, 101.0))},
+    ],
+)
+def test_nothing_is_proved_where_more_than_the_own_documents_counts(more: dict[str, Any]) -> None:
+    documents = tuple(Document(f"d{n:02d}", "a", 10.0, 1.0, 0.9, 0.9, 0.9, source=f"s{n}") for n in range(20))
+    plain = World(documents=documents)
+
+    def proved(world: World, config: OracleConfig) -> int:
+        question = asked(world, "a", Window.SEVEN_DAYS, config)
+        return proved_safe(question.inputs, question.key, AS_OF_US, config, question.rules)
+
+    assert proved(plain, OracleConfig()) > 5
+    assert proved(plain, CONFIGS[PipelineMode.PROBABILISTIC]) == 0
+    richer = replace(plain, **{**more, "documents": (*documents, *more.get("documents", ()))})
+    assert proved(richer, OracleConfig()) == 0
+    if "events" not in more:
+        off = OracleConfig().with_settings({"flags.competitive_enabled": False})
+        assert proved(richer, off) > 5
 
 
 # ---------------------------------------------------------------------------------------------- distance

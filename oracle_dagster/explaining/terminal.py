@@ -402,7 +402,7 @@ def _influence(by: str, found: Object) -> Text:
     if found["upper"] is None:
         return Text(
             f"{by}: no set was found that changes action or mode; it would have at least {found['lower']} of "
-            f"the {found['of']} (every smaller one was tried)"
+            f"the {found['of']} (no smaller one does)"
         )
     if found["exact"]:
         count = found["upper"]
