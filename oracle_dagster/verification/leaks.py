@@ -234,7 +234,11 @@ def _outcome(
         sandbox, again, keys, pipeline.STAGES, accuracy=inputs.peek_accuracy, change=change
     ):
         for stage, reports in each.report.keys.items():
-            found |= {(stage, r.entity_id, r.window): r.data_version for r in reports}
+            # What stands already is no part of a decision's content, but no more may it be of the future.
+            found |= {
+                (stage, r.entity_id, r.window): f"{r.data_version} {r.metadata.get('equals_standing')}"
+                for r in reports
+            }
         found |= {(f.stage, f.entity_id, f.window): f.message for f in each.report.failures}
     sources, ratio, samples = pipeline.measure_sources(sandbox, again)
     measured = results.to_json([sources, ratio.tolist(), samples.tolist()])
@@ -400,8 +404,7 @@ def _bars(cycle: Cycle, rng: random.Random, entities: Sequence[str]) -> Disturba
 def _world(cycle: Cycle, rng: random.Random, entities: Sequence[str]) -> Disturbance:
     """New events, exposures and relationships, by time or by arrival."""
     del cycle
-    names = sorted(set(entities))
-    other = rng.choice(names)
+    names, salt = sorted(set(entities)), str(rng.random())
 
     def disturb(bulk: Bulk) -> int:
         done = 0
@@ -422,9 +425,12 @@ def _world(cycle: Cycle, rng: random.Random, entities: Sequence[str]) -> Disturb
                 bulk,
                 f"""INSERT INTO competitive_edges (source_entity, target_entity, relation_type, known_at, xid,
                         historical_correlation)
-                    SELECT name, $2::text, 'probe {late}', {known}, {xid}, 0.9
-                    FROM unnest($1::text[]) AS n(name) WHERE name <> $2::text""",
-                (names, other),
+                    SELECT n.name, o.name, 'probe {late}', {known}, {xid}, 0.9
+                    FROM unnest($1::text[]) AS n(name), (
+                        SELECT entity_id AS name FROM document_impact_records GROUP BY entity_id
+                        ORDER BY hashtext(entity_id || $2::text) LIMIT 10) AS o
+                    WHERE n.name <> o.name""",
+                (names, salt),
             )
             done += _count(
                 bulk,
