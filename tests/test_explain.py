@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,6 +16,7 @@ from oracle_dagster.explaining import gather, terminal
 from oracle_dagster.storage import configuration
 from oracle_dagster.storage.database import Database
 from tests import explained
+from tests.command import oracle
 from tests.storage_rows import AS_OF, RESULT_TABLES, WINDOWS, ago, contents, rows
 from tests.test_pipeline import PROBABILISTIC, WORLD, database, run
 
@@ -227,3 +229,49 @@ def test_a_stage_that_ran_alone_on_an_older_result_is_said(database: Database) -
     page = explained_page(database, *keys[0])
     assert page["as_of"].startswith(later.astimezone(UTC).isoformat()[:10])
     assert page["differences"]
+
+
+# ------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command_prints_the_page_its_json_and_its_errors(
+    database: Database, migrated_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(database, ago(days=2))
+    run(database)
+    monkeypatch.setenv("ORACLE_DATABASE_URL", migrated_url)
+    monkeypatch.setenv("ORACLE_HOME", str(tmp_path / "home"))
+    entity = WORLD.entities[0]
+    shown = oracle("explain", entity, "90d", "--signals", "2")
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith(f"{entity} 90d as of 2026-03-10T12:00:00Z\n")
+    since = "2026-03-08T12:00:00Z"
+    full = oracle("explain", entity, "90d", "--what-if", "--since", since, "--json")
+    assert full.code == 0, full.err
+    assert full.json["since"]["as_of"] == since
+    assert set(full.json["what_if"]) == {"now", "distance", "influence", "shelf_life"}
+    explained.check(full.json, "heuristic")
+    earlier = oracle("explain", entity, "90d", "--as-of", since, "--json")
+    assert earlier.json["as_of"] == since
+    assert "what_if" not in earlier.json
+    written = oracle("explain", entity, "90d", "--html", str(tmp_path / "page.html"))
+    assert (written.code, written.out) == (0, "")
+    assert f"wrote {tmp_path / 'page.html'}" in written.err
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+    for arguments, code, said in (
+        (("nobody", "90d"), 1, "Nothing about nobody was ever decided"),
+        ((entity, "90d", "--as-of", "2026-03-09T00:00:00Z"), 1, "There are some as of 2026-03-08T12:00:00Z"),
+        (
+            (entity, "90d", "--as-of", since, "--since", "2026-03-10T12:00:00Z"),
+            1,
+            "--since must name another",
+        ),
+        ((entity, "90d", "--since-config-version", "1"), 2, "--since-config-version belongs to --since"),
+        ((entity, "3d"), 2, "'3d' is not one of"),
+        ((entity, "90d", "--as-of", "2026-03-10"), 2, "has no offset"),
+    ):
+        refused = oracle("explain", *arguments)
+        assert refused.code == code, refused.err
+        assert said in " ".join(refused.err.replace("│", " ").split())
+        assert "Traceback" not in refused.err

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from oracle_core.config import OracleConfig
 from oracle_core.cycle import assemble_trends, decide, project_trends, score_signals
@@ -87,6 +87,7 @@ def page(inputs: CycleInputs, keys: Keys, config: OracleConfig) -> dict[str, Any
 
 
 @MODES
+@settings(max_examples=20)
 @given(world=worlds())
 def test_every_decision_can_be_derived_again_from_its_page(mode: PipelineMode, world: World) -> None:
     for name in world.names():

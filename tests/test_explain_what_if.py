@@ -68,7 +68,7 @@ def test_every_answer_holds_when_the_whole_pipeline_decides_again(database: Data
     run(database)
     changed = {"added": 0, "removed": 0, "waited": 0}
     for entity in WORLD.entities[:1]:
-        for window in ("7d", "90d"):
+        for window in ("7d", "90d") if mode == "heuristic" else ("90d",):
             key = (entity, window)
             part, found = asked(database, entity, window)
             cycle = part.cycle
@@ -104,7 +104,7 @@ def test_every_answer_holds_when_the_whole_pipeline_decides_again(database: Data
                 assert before == without_direction(step["before"])
                 assert after == without_direction(step["after"])
                 changed["waited"] += 1
-    assert min(changed.values()) >= 2, changed
+    assert min(changed.values()) >= (2 if mode == "heuristic" else 1), changed
 
 
 def later_inputs(url: str) -> None:
@@ -146,7 +146,7 @@ def test_the_parts_of_a_change_add_up_to_it_for_every_window(
     run(database)
     seen: set[str] = set()
     for entity in WORLD.entities[:1]:
-        for window in ("7d", "90d"):
+        for window in ("7d", "90d") if mode == "heuristic" else ("90d",):
             chosen = gather.choose(database, (entity, window))
             earlier = gather.choose(database, (entity, window), ago(days=2))
             found = asking.since(database, chosen, earlier)
@@ -170,7 +170,8 @@ def test_the_parts_of_a_change_add_up_to_it_for_every_window(
                 assert document_id("late") in named["late_or_revised"]
                 assert len(named["late_or_revised"]) == 3
                 assert found["settings"] == {"scoring.half_life_hours.90d": {"before": 720.0, "after": 500.0}}
-    assert seen >= {"new_documents", "ageing", "left_the_window", "late_or_revised", "configuration"}
+    assert seen >= {"new_documents", "ageing", "late_or_revised", "configuration"}
+    assert ("left_the_window" in seen) == (mode == "heuristic"), "of the short window"
 
 
 def test_what_changed_with_the_code_is_what_todays_rules_do_not_give(

@@ -273,7 +273,7 @@ def test_the_size_of_a_world_counts_every_row() -> None:
 @pytest.mark.parametrize("by", ["documents", "sources"])
 @pytest.mark.parametrize("seed", range(2))
 def test_both_bounds_of_a_decision_against_trying_all(mode: PipelineMode, by: str, seed: int) -> None:
-    check_bounds(mode, by, seed, 6)
+    check_bounds(mode, by, seed, 4)
 
 
 @pytest.mark.acceptance
