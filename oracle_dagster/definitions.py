@@ -14,6 +14,7 @@ from oracle_dagster.assets.agents import agent_performance_log
 from oracle_dagster.assets.chain import decision_chain
 from oracle_dagster.assets.configuration import configuration_assets
 from oracle_dagster.assets.inputs import input_assets
+from oracle_dagster.assets.leaks import leak_probe, no_look_ahead
 from oracle_dagster.assets.source_accuracy import source_accuracy
 from oracle_dagster.jobs import aggregation_cycle
 from oracle_dagster.resources import CycleSettings, OracleDatabase
@@ -42,7 +43,8 @@ def build_defs(
     """
     return dg.Definitions(
         assets=[*input_assets, *configuration_assets, source_accuracy, decision_chain, agent_performance_log],
-        jobs=[aggregation_cycle],
+        asset_checks=[no_look_ahead],
+        jobs=[aggregation_cycle, leak_probe],
         sensors=list(sensors),
         schedules=list(schedules),
         resources={"database": OracleDatabase(), "cycle": CycleSettings(), **(resources or {})},

@@ -21,6 +21,7 @@ from typing import Final
 import dagster as dg
 
 from oracle_dagster.assets.chain import STEP, decision_chain
+from oracle_dagster.assets.leaks import no_look_ahead
 from oracle_dagster.assets.source_accuracy import source_accuracy
 
 CYCLE_JOB: Final = "aggregation_cycle"
@@ -28,7 +29,8 @@ CYCLE_JOB: Final = "aggregation_cycle"
 # In one process: a step per process would cost seconds of start-up each, and the steps depend on each other.
 aggregation_cycle: Final = dg.define_asset_job(
     CYCLE_JOB,
-    selection=dg.AssetSelection.assets(source_accuracy, decision_chain),
+    selection=dg.AssetSelection.assets(source_accuracy, decision_chain)
+    - dg.AssetSelection.checks(no_look_ahead),
     description="Source accuracy, then signals, trends, projections and recommendations of the run's keys.",
     executor_def=dg.in_process_executor,
 )

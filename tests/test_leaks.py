@@ -9,17 +9,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import dagster as dg
 import psycopg
 import pytest
 
 from oracle_core.inputs import CycleInputs
+from oracle_dagster.assets import leaks as leaks_job
+from oracle_dagster.definitions import build_defs
+from oracle_dagster.jobs import CYCLE_JOB
 from oracle_dagster.storage import configuration, cycles, inputs, results
 from oracle_dagster.storage import decisions as decided
 from oracle_dagster.storage.cycles import AS_OF as AS_OF_SQL
 from oracle_dagster.storage.cycles import SNAPSHOT
 from oracle_dagster.storage.database import Database, StorageError
 from oracle_dagster.verification import leaks
-from tests.chain_runs import fresh_database
+from tests.chain_runs import FixedDatabase, fresh_database
 from tests.storage_rows import AS_OF, RESULT_TABLES, ago, contents, insert_world, make_world
 from tests.test_pipeline import PROBABILISTIC, database, newer_input, run
 
@@ -354,6 +358,25 @@ def test_at_least_twenty_kinds_of_leak_are_planted() -> None:
 def test_there_must_be_a_cycle_to_probe(database: Database) -> None:
     with pytest.raises(StorageError, match="no cycle to probe"):
         leaks.choose_cycle(database)
+
+
+def test_the_check_of_the_job_passes_and_a_leak_fails_it(
+    past: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not part of the cycle job, which must not become slower by it."""
+    monkeypatch.setattr(leaks_job, "PROBES", 1)
+    defs = build_defs(resources={"database": FixedDatabase(url=past._conninfo)})
+    nodes = {node.name for node in defs.resolve_job_def(CYCLE_JOB).nodes}
+    assert not any("no_look_ahead" in name for name in nodes)
+    with dg.DagsterInstance.ephemeral() as instance:
+        for leaking in (False, True):
+            if leaking:
+                constant("_IMPACTS", f"i.known_at <= {AS_OF_SQL}", "true", times=False)(monkeypatch)
+            job = defs.resolve_job_def("leak_probe")
+            done = job.execute_in_process(instance=instance, raise_on_error=False)
+            (evaluation,) = done.get_asset_check_evaluations()
+            assert evaluation.passed is not leaking
+            assert evaluation.metadata["disturbed_rows"].value > 0
 
 
 @pytest.mark.acceptance
