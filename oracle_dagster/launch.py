@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,20 +28,22 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
+from oracle_core.cycle import CODE_VERSION
 from oracle_core.enums import Window
-from oracle_dagster import pipeline, reporting
+from oracle_dagster import news, pipeline, reporting
 from oracle_dagster.as_of import AS_OF_TAG, format_as_of
 from oracle_dagster.definitions import LOCATION, MODULE, defs
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
 from oracle_dagster.partitions import Key, batch_tags, order_keys, register_entities
 from oracle_dagster.resources import serving
-from oracle_dagster.storage import cycles, migrate
+from oracle_dagster.storage import configuration, cycles, migrate
 from oracle_dagster.storage.database import Database
-from oracle_dagster.storage.schema import cycle_failures, run_log
+from oracle_dagster.storage.schema import config_applications, cycle_failures, run_log
 from oracle_dagster.workers import HOST_TAG, host_name
 
 if TYPE_CHECKING:
     from oracle_dagster.home import Connections, Home
+    from oracle_dagster.planning.plan import Plan
 
 Status = Literal["success", "partial", "failed", "canceled"]
 _NAMED: Final = 5
@@ -147,6 +150,67 @@ def run_cycle(
             database.close()
 
 
+def apply_plan(
+    home: Home, plan: Plan, *, changed_by: str, reason: str, progress: reporting.Progress | None = None
+) -> RunOutcome | None:
+    """Make a planned configuration the active one and rebuild exactly what the plan names, in one run.
+
+    The version becomes active together with its cycle and the set to rebuild; the run looks from the plan's
+    moment and reads what the plan read, so that it ends in what was planned.
+
+    Returns:
+        What became of the run; None where nothing has to be rebuilt.
+
+    Raises:
+        LaunchError: another version became active since, or the plan changes nothing.
+        StorageError: the database cannot be used.
+        HomeError: the home cannot be used.
+
+    """
+    if not plan.settings:
+        raise LaunchError("The plan changes no setting, so there is nothing to apply.")
+    with home.connect() as connections, orchestrator(home, connections) as instance:
+        database = Database(connections.domain_url)
+        try:
+            migrate.check(database)
+            version, batch = _activate(database, plan, changed_by, reason)
+            reporting.report_configuration(instance, plan.candidate)
+            if not plan.first_stages:
+                return None
+            cycle = pipeline.open_cycle(database, plan.as_of, config_version=version)
+            run = _Plan(cycle, order_keys(plan.first_stages), plan.stages, active=True, batch=batch)
+            with serving(home, database), reporting.listening(progress) as heard:
+                return _execute(instance, database, run, heard)
+        finally:
+            database.close()
+
+
+def _activate(database: Database, plan: Plan, changed_by: str, reason: str) -> tuple[int, str]:
+    """Activate the candidate and record its cycle and what to rebuild, all or nothing."""
+    with database.begin() as connection:
+        active = configuration.lock(connection)
+        if active != plan.base_version:
+            raise LaunchError(
+                f"The plan starts from configuration version {plan.base_version}, but version {active} is "
+                "active now. Plan again."
+            )
+        version = configuration.activate_within(connection, plan.candidate, changed_by, reason)
+        cycles.record_cycle(
+            connection, plan.as_of, version, code_version=CODE_VERSION, snapshot=plan.snapshot
+        )
+        batch = news.application_batch(version.version)
+        cycles.write_batch(connection, uuid.UUID(batch), dict(plan.first_stages))
+        connection.execute(
+            config_applications.insert().values(
+                config_version=version.version,
+                batch_id=batch,
+                as_of=plan.as_of,
+                keys=len(plan.first_stages),
+            )
+        )
+    return version.version, batch
+
+
 @dataclass(frozen=True)
 class _Plan:
     """Everything that decides a run."""
@@ -156,6 +220,7 @@ class _Plan:
     stages: tuple[str, ...]
     active: bool
     parent: dg.DagsterRun | None = None
+    batch: str | None = None
 
 
 def _plan(
@@ -255,7 +320,7 @@ def _execute(
         reporting.report_inputs(instance, database, new)
     if plan.active:
         reporting.report_configuration(instance, cycle.config)
-    batch = str(cycles.create_batch(database, plan.keys))
+    batch = plan.batch or str(cycles.create_batch(database, plan.keys))
     selection = {dg.AssetKey(stage) for stage in plan.stages}
     if "weighted_signals" in plan.stages:
         selection.add(dg.AssetKey("source_accuracy"))

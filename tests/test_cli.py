@@ -93,7 +93,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
     promised = {
         "demo", "dev", "init", "ingest", "run", "export", "config show", "config set", "config history",
         "config diff", "rejected list", "rejected retry", "retract", "doctor",
-        "agents list", "agents set", "agents disable",
+        "agents list", "agents set", "agents disable", "plan", "apply", "explain", "verify", "prune",
     }  # fmt: skip
     assert promised <= set(COMMANDS)
 

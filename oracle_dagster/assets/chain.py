@@ -125,8 +125,15 @@ def _compute(
     opened = pipeline.open_cycle(tables, cycle.moment(context), config_version=cycle.config_version)
     chosen = _choose(context, config, tables, opened)
     register_entities(context.instance, (entity for entity, _ in chosen.keys))
+    batch_id = None if config.batch_id is None else uuid.UUID(config.batch_id)
     report = pipeline.run_stages(
-        tables, opened, chosen.keys, stages, run_id=context.run.run_id, on_progress=reporting.progress()
+        tables,
+        opened,
+        chosen.keys,
+        stages,
+        run_id=context.run.run_id,
+        first_stages=None if batch_id is None else cycles.batch_stages(tables, batch_id),
+        on_progress=reporting.progress(),
     )
     origins = {name: lineage(name) for name in stages}
     computed = reporting.report_chain(

@@ -19,6 +19,7 @@ from oracle_dagster.cli import (
     health,
     housekeeping,
     inputs,
+    plan,
     serve,
     setup,
     tables,
@@ -45,7 +46,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
-    computing = (inputs, cycles, explain, tables)
+    computing = (inputs, cycles, plan, explain, tables)
     for module in (
         demonstration,
         serve,

@@ -1,0 +1,211 @@
+"""``oracle plan`` and ``oracle apply``: change the configuration knowing what it changes."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oracle_dagster.cli.common import (
+    AsOf,
+    CommandError,
+    HomeOption,
+    JsonOption,
+    assignments,
+    console,
+    existing_home,
+    folding_table,
+    iso,
+    note,
+    opened,
+    print_json,
+    progress,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from oracle_dagster.planning.plan import Plan
+
+SHOWN_CHANGES = 20
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="A setting; may be repeated.", show_default=False),
+]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="Settings from a TOML or JSON file, by section; --set comes on top.",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("plan")(plan)
+    app.command("apply")(apply)
+
+
+def plan(
+    settings: Settings = None,
+    file: File = None,
+    as_of: AsOf = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show what changed settings would decide otherwise, and why; write nothing.
+
+    Both configurations decide every entity and window over the same inputs, as of the same moment. Shown are
+    the transitions, every changed decision with the gates and numbers behind it, and what would be rebuilt.
+    """
+    made = _made(settings, file, as_of, home)
+    if as_json:
+        from oracle_dagster.planning.plan import as_object
+
+        print_json(as_object(made))
+        return
+    _print(made)
+
+
+def apply(
+    settings: Settings = None,
+    file: File = None,
+    as_of: AsOf = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, for the history of the configuration.")
+    ] = "oracle apply",
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Plan, ask, make the settings the active configuration, and rebuild exactly what the plan names."""
+    made = _made(settings, file, as_of, home)
+    if not as_json:
+        _print(made)
+    if not made.settings:
+        if as_json:
+            print_json({"applied": False, "reason": "no setting changes"})
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise CommandError("Nobody can be asked here; look at the plan, then repeat with --yes.")
+        if not typer.confirm("Apply this?"):
+            raise CommandError("Nothing was changed.")
+    from oracle_dagster.launch import apply_plan
+
+    place = existing_home(home)
+    with progress("rebuilding") as advance:
+        outcome = apply_plan(
+            place,
+            made,
+            changed_by=getpass.getuser(),
+            reason=reason,
+            progress=lambda what, done, total: advance(done, total, f"{what}: {done:,} of {total:,} keys"),
+        )
+    run = None if outcome is None else outcome.run_id
+    status = "success" if outcome is None else outcome.status
+    if as_json:
+        print_json({"applied": True, "run_id": run, "status": status, "as_of": iso(made.as_of)})
+    else:
+        print(
+            "Applied; nothing had to be rebuilt."
+            if outcome is None
+            else f"Applied; run {run} rebuilt {outcome.keys:,} keys: {status}"
+        )
+    if status != "success":
+        raise CommandError(
+            f"The configuration is active, but its run {run} ended as {status}. `oracle run --failed {run}` "
+            f"repeats what failed; `oracle run --as-of {iso(made.as_of)}` computes everything."
+        )
+
+
+def _made(settings: list[str] | None, file: Path | None, as_of: datetime | None, home: Path | None) -> Plan:
+    from oracle_dagster.planning.plan import make_plan
+    from oracle_dagster.storage import configuration, migrate
+
+    wanted = {**_from_file(file), **assignments(settings or [])}
+    if not wanted:
+        raise typer.BadParameter("name what to change: --set eligibility.min_confidence=0.45, or --file FILE")
+    with opened(home) as database, progress("planning") as advance:
+        migrate.check(database)
+        candidate = configuration.active(database).config.with_settings(wanted)
+        return make_plan(
+            database,
+            candidate,
+            as_of=as_of,
+            on_progress=lambda what, done, total: advance(done, total, f"{what}: {done:,} of {total:,} keys"),
+        )
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise CommandError(f"{file} cannot be read as settings: {error}. Write TOML or JSON.") from None
+    return dict(_paths(found, ""))
+
+
+def _paths(value: object, path: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [
+            leaf
+            for name, inner in value.items()
+            for leaf in _paths(inner, f"{path}.{name}" if path else str(name))
+        ]
+    return [(path, value)]
+
+
+def _print(made: Plan) -> None:
+    if not made.settings:
+        print("No setting changes: the plan is empty.")
+        return
+    print(f"As of {iso(made.as_of)}, on configuration version {made.base_version}:")
+    for path, (before, after) in made.settings.items():
+        print(f"  {path}: {json.dumps(before)} -> {json.dumps(after)}")
+    table = folding_table("before", "after", "keys")
+    table.columns[2].justify = "right"
+    for (before, after), count in sorted(made.transitions.items()):
+        same = before == after
+        table.add_row(" ".join(before), "unchanged" if same else " ".join(after), f"{count:,}")
+    if made.transitions:
+        console().print(table)
+    print(f"{len(made.changes):,} decisions change" + (":" if made.changes else "."))
+    flips = sorted(made.changes, key=lambda change: change.before.what == change.after.what)
+    for change in flips[:SHOWN_CHANGES]:
+        one, other = change.before, change.after
+        what = (
+            " ".join(one.what)
+            if one.what == other.what
+            else f"{' '.join(one.what)} -> {' '.join(other.what)}"
+        )
+        size = (
+            f", allocation {one.allocation_pct:.4g} -> {other.allocation_pct:.4g}"
+            if one.allocation_pct != other.allocation_pct
+            else ""
+        )
+        risk = (
+            f", risk {one.risk_classification} -> {other.risk_classification}"
+            if one.risk_classification != other.risk_classification
+            else ""
+        )
+        print(f"  {change.key[0]} {change.key[1]}: {what}{size}{risk}")
+        for reason in change.because:
+            print(f"      {reason}")
+    if len(made.changes) > SHOWN_CHANGES:
+        print(f"  and {len(made.changes) - SHOWN_CHANGES:,} more (--json lists them all)")
+    listed = ", ".join(f"{asset} {len(keys):,}" for asset, keys in made.rebuild.items())
+    print(f"To rebuild: {listed or 'nothing'}")
+    for failure in made.failures[:SHOWN_CHANGES]:
+        note(f"{failure.entity_id} {failure.window} cannot be planned: {failure.message}")

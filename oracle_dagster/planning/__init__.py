@@ -1,0 +1,1 @@
+"""What another configuration would change, in decisions, and how to make it so."""

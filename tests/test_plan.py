@@ -1,0 +1,233 @@
+"""Plan and apply: the plan writes nothing, and applying it ends in exactly what was planned, row by row."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from oracle_dagster.home import Home
+from oracle_dagster.launch import LaunchError, apply_plan, run_cycle
+from oracle_dagster.pipeline import STAGES
+from oracle_dagster.planning.plan import Plan, as_object, make_plan
+from oracle_dagster.storage import configuration, migrate
+from oracle_dagster.storage.database import Database
+from tests.command import oracle
+from tests.storage_rows import (
+    AS_OF,
+    RESULT_TABLES,
+    WINDOWS,
+    Document,
+    Impact,
+    ago,
+    contents,
+    insert_documents,
+    insert_world,
+    make_world,
+    rows,
+)
+
+WORLD = make_world(4, 60, bars=120)
+EVERYTHING = (*RESULT_TABLES, "cycles", "run_log", "run_batches", "risk_configs", "config_applications")
+PROBABILISTIC = {"flags.probabilistic_scoring_enabled": True}
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"eligibility.min_confidence": 0.62, "eligibility.min_evidence": 3},
+    {"scoring.half_life_hours.30d": 60.0, "scoring.half_life_hours.7d": 20.0},
+)
+RANGES = {
+    "eligibility.min_confidence": (0.2, 0.69),
+    "eligibility.max_contradiction": (0.3, 0.6),
+    "eligibility.action_strength_threshold": (0.26, 0.5),
+    "trend.positive_threshold": (0.05, 0.3),
+    "scoring.half_life_hours.7d": (12.0, 200.0),
+    "scoring.half_life_hours.30d": (24.0, 600.0),
+    "projection.macro_weight_cap": (0.1, 0.6),
+    "eligibility.max_allocation_pct": (0.05, 0.2),
+}
+
+
+@pytest.fixture
+def home(
+    tmp_path: Path, database_url: str, dagster_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Home:
+    monkeypatch.setenv("ORACLE_DATABASE_URL", database_url)
+    monkeypatch.setenv("ORACLE_DAGSTER_DATABASE_URL", dagster_database_url)
+    monkeypatch.setenv("ORACLE_HOME", str(tmp_path / "home"))
+    database = Database(database_url)
+    migrate.upgrade(database)
+    database.close()
+    with psycopg.connect(database_url) as connection:
+        insert_world(connection, WORLD)
+    home = Home(tmp_path / "home")
+    for days in (2, 1):
+        assert run_cycle(home, as_of=ago(days=days)).status == "success"
+    return home
+
+
+def planned(url: str, settings: dict[str, Any]) -> Plan:
+    database = Database(url)
+    try:
+        candidate = configuration.active(database).config.with_settings(settings)
+        return make_plan(database, candidate, as_of=AS_OF)
+    finally:
+        database.close()
+
+
+def decided(url: str, plan: Plan) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """What stands after the plan's cycle, of every key."""
+    found = rows(
+        url,
+        """SELECT c.entity_id, c."window", r.action, r.mode, h.confidence, r.allocation_pct, r.max_loss_pct,
+                  r.risk_classification, e.eligible
+           FROM cycle_keys c JOIN recommendations r ON r.id = c.standing_recommendation_id
+           JOIN risk_evaluations e ON e.recommendation_id = r.id
+           JOIN LATERAL (SELECT confidence FROM trend_history h WHERE h.entity_id = c.entity_id
+                           AND h."window" = c."window" AND h.generated_at <= c.as_of
+                         ORDER BY h.generated_at DESC, h.config_version DESC LIMIT 1) h ON true
+           WHERE c.as_of = %s AND c.config_version = (SELECT version FROM risk_configs WHERE active)""",
+        plan.as_of,
+    )
+    return {(row[0], row[1]): tuple(row[2:]) for row in found}
+
+
+def outcome_equals(url: str, plan: Plan) -> int:
+    """Every changed decision is stored as planned, unless it is a duplicate of the one that stood."""
+    stands = decided(url, plan)
+    assert set(stands) == set(plan.first_stages)
+    compared = 0
+    for change in plan.changes:
+        after = change.after
+        action, mode, confidence, allocation, loss, risk, eligible = stands[change.key]
+        assert (action, mode, confidence) == (after.action, after.mode, after.confidence), change
+        own = rows(
+            url,
+            "SELECT count(*) FROM recommendations WHERE entity_id = %s AND time_horizon = %s "
+            "AND generated_at = %s AND config_version > %s",
+            *change.key, plan.as_of, plan.base_version,
+        )  # fmt: skip
+        if own == [(1,)]:
+            stored = (allocation, loss, risk, eligible)
+            assert stored == (
+                after.allocation_pct, after.max_loss_pct, after.risk_classification, after.eligible
+            ), change  # fmt: skip
+        compared += 1
+    return compared
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["eligibility", "half lives"])
+@pytest.mark.parametrize("probabilistic", [False, True], ids=["heuristic", "probabilistic"])
+def test_applying_a_plan_ends_in_exactly_what_was_planned(
+    home: Home, database_url: str, settings: dict[str, Any], probabilistic: bool
+) -> None:
+    """Also where documents arrive between plan and apply: the run reads what the plan read."""
+    if probabilistic:
+        database = Database(database_url)
+        configuration.activate(
+            database, configuration.active(database).config.with_settings(PROBABILISTIC), "ada", "mode"
+        )
+        database.close()
+        assert run_cycle(home, as_of=ago(hours=12)).status == "success"
+    before = contents(database_url, *EVERYTHING)
+    plan = planned(database_url, settings)
+    assert contents(database_url, *EVERYTHING) == before, "a plan writes nothing"
+    assert plan.first_stages
+    if not probabilistic or "scoring" in str(settings):
+        assert plan.changes
+    assert not plan.failures
+    assert sum(plan.transitions.values()) == len(WORLD.entities) * len(WINDOWS)
+    assert all(change.because for change in plan.changes)
+    with psycopg.connect(database_url) as connection:
+        late = [
+            Document(f"late-{e}", (Impact(e, -1.0, 1.0),), published=ago(hours=1)) for e in WORLD.entities
+        ]
+        insert_documents(connection, late)
+    outcome = apply_plan(home, plan, changed_by="ada", reason="try")
+    assert outcome is not None
+    assert outcome.status == "success"
+    assert outcome.keys == len(plan.first_stages)
+    assert outcome.computed == {stage: len(keys) for stage, keys in plan.rebuild.items()}
+    assert outcome_equals(database_url, plan) == len(plan.changes)
+    assert planned(database_url, settings).settings == {}
+
+
+@pytest.mark.acceptance
+def test_twenty_random_configurations_end_in_what_was_planned(home: Home, database_url: str) -> None:
+    rng = random.Random(7)
+    changed = compared = 0
+    for _ in range(20):
+        chosen = rng.sample(sorted(RANGES), 2)
+        plan = planned(database_url, {path: round(rng.uniform(*RANGES[path]), 4) for path in chosen})
+        if not plan.settings:
+            continue
+        outcome = apply_plan(home, plan, changed_by="ada", reason="random")
+        assert (outcome is None) == (not plan.first_stages)
+        if outcome is not None:
+            assert outcome.status == "success"
+            assert outcome.computed == {stage: len(keys) for stage, keys in plan.rebuild.items()}
+            compared += outcome_equals(database_url, plan)
+        changed += 1
+    print(f"{changed} random configurations applied, {compared} changed decisions as planned")
+
+
+def test_an_unchanged_configuration_gives_an_empty_plan(home: Home, database_url: str) -> None:
+    active = rows(database_url, "SELECT config FROM risk_configs WHERE active")[0][0]
+    plan = planned(database_url, {"eligibility.min_evidence": active["eligibility"]["min_evidence"]})
+    assert as_object(plan)["changes"] == []
+    assert as_object(plan)["rebuild"] == {}
+    with pytest.raises(LaunchError, match="changes no setting"):
+        apply_plan(home, plan, changed_by="ada", reason="nothing")
+
+
+def test_a_threshold_reaches_recommendations_only_and_a_half_life_everything(
+    home: Home, database_url: str
+) -> None:
+    assert home.pg_dir.parent == home.path
+    assert set(planned(database_url, SETTINGS[0]).rebuild) == {"recommendations"}
+    assert set(planned(database_url, SETTINGS[1]).rebuild) == set(STAGES)
+    windows = {window for _, window in planned(database_url, SETTINGS[1]).first_stages}
+    assert windows == {"7d", "30d"}, "the other windows keep their half-lives"
+
+
+def test_a_plan_whose_base_is_no_longer_active_is_refused(home: Home, database_url: str) -> None:
+    plan = planned(database_url, SETTINGS[0])
+    database = Database(database_url)
+    other = configuration.active(database).config.with_settings({"eligibility.min_evidence": 4})
+    configuration.activate(database, other, "bob", "meanwhile")
+    database.close()
+    before = contents(database_url, *EVERYTHING)
+    with pytest.raises(LaunchError, match=r"version 1, but version 2 is active now. Plan again"):
+        apply_plan(home, plan, changed_by="ada", reason="late")
+    assert contents(database_url, *EVERYTHING) == before
+
+
+def test_the_commands_show_reasons_ask_first_and_read_a_file(home: Home, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[eligibility]\nmin_confidence = 0.62\n")
+    asked = ("--file", str(file), "--set", "eligibility.min_evidence=3", "--as-of", AS_OF.isoformat())
+    shown = oracle("plan", *asked, "--home", str(home.path))
+    assert shown.code == 0, shown.err
+    assert "eligibility.min_confidence: " in shown.out
+    assert "decisions change:" in shown.out
+    assert "To rebuild: recommendations " in shown.out
+    told = json.loads(oracle("plan", *asked, "--json", "--home", str(home.path)).out)
+    assert set(told["config"]) == {"eligibility.min_confidence", "eligibility.min_evidence"}
+    assert {"entity_id", "window", "before", "after", "because"} == set(told["changes"][0])
+    assert set(told["changes"][0]["before"]) == {
+        "action", "mode", "confidence", "allocation_pct", "max_loss_pct", "risk_classification", "eligible",
+    }  # fmt: skip
+    assert sum(t["count"] for t in told["transitions"]) == len(WORLD.entities) * len(WINDOWS)
+    refused = oracle("apply", *asked, "--home", str(home.path))
+    assert refused.code == 1
+    assert "repeat with --yes" in refused.err
+    done = oracle("apply", *asked, "--yes", "--json", "--home", str(home.path))
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["status"] == "success"
+    nothing = oracle("plan", *asked, "--home", str(home.path))
+    assert "the plan is empty" in nothing.out
+    unknown = oracle("plan", "--set", "eligibility.nonsense=1", "--home", str(home.path))
+    assert unknown.code != 0
+    assert "nonsense" in unknown.err
