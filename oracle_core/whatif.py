@@ -57,7 +57,7 @@ class Question:
         moment = self.as_of_us if as_of_us is None else as_of_us
         return judge(inputs, keys, moment, self.config, self.rules)
 
-    def now(self) -> Judged:
+    def decision(self) -> Judged:
         """The decision itself."""
         return self.decide(self.inputs, self.key)
 
@@ -150,8 +150,8 @@ def influence(
     """
     names, member = _things(question.inputs, by)
     count = len(names)
-    before = int(question.now().outcome()[0])
-    toward = float(question.now().trends.average[0])
+    before = int(question.decision().outcome()[0])
+    toward = float(question.decision().trends.average[0])
     each = size(question.inputs) + 1
 
     def tried(removed: Bool) -> tuple[Bool, Float]:

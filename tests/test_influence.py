@@ -242,8 +242,8 @@ def test_what_is_left_out_of_the_question_does_not_matter(mode: PipelineMode) ->
     config = CONFIGS[mode]
     question = asked(world, "a", Window.SEVEN_DAYS, config)
     whole = judge(world.inputs(), question.key, AS_OF_US, config, question.rules)
-    assert question.now().trends.average.tolist() == whole.trends.average.tolist()
-    assert outcome(question.now(), 0) == outcome(whole, 0)
+    assert question.decision().trends.average.tolist() == whole.trends.average.tolist()
+    assert outcome(question.decision(), 0) == outcome(whole, 0)
     names = {str(question.inputs.document_ids[code]) for code in question.inputs.documents.document.tolist()}
     assert "old0" in names, "it teaches a pattern"
     assert "old1" not in names, "without a catalyst it teaches none"

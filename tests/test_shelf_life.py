@@ -88,7 +88,7 @@ def test_just_before_and_just_after_every_stated_moment(
     """Decided alone at both moments, in every case; and the first change of action or mode ends the list."""
     question = asked(mixed_world(seed, 8), "a", window, CONFIGS[mode])
     found = shelf_life(question)
-    start = outcome(question.now(), 0)
+    start = outcome(question.decision(), 0)
     before = start
     assert found["changes"]
     for change in found["changes"]:

@@ -64,7 +64,7 @@ def what_if(
     tell("asking how far the thresholds are")
     gates, decision = distance(asked, supposed)
     found: Object = {
-        "now": outcome(asked.now(), 0),
+        "now": outcome(asked.decision(), 0),
         "distance": {
             "supposed": dataclasses.asdict(supposed),
             "tried": MOST_SUPPOSED,
