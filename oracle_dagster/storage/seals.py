@@ -409,8 +409,11 @@ def _nothing(_table: _Result, _key: str) -> bool:
 def _seal_run(database: Database, cycle: Cycle, keys: Sequence[Key], made: Made, number: int) -> None:
     written = _written(database, cycle, keys)
     with _chain(database) as chain:
-        chain.inputs()
-        chain.configurations()
+        if keys:
+            chain.inputs()
+            chain.configurations()
+        else:  # the accuracy of the sources, in whose job the keys follow
+            chain.leave_inputs()
         chain.results(cycle.as_of, cycle.config_version, written, made)
         chain.append("run", cycle.as_of, cycle.config_version)
         _leftovers(database, chain, number)
@@ -504,7 +507,11 @@ def _written(database: Database, cycle: Cycle, keys: Sequence[Key]) -> dict[str,
         cycles.enter(bulk, cycle)
         bulk.arrow(_FORMATS)
         cycles.stage_keys(bulk, sorted(set(keys)))
-        return {table.name: _leaves(bulk.arrow(_result_query(table, one_cycle=True))) for table in _RESULTS}
+        return {
+            table.name: _leaves(bulk.arrow(_result_query(table, one_cycle=True)))
+            for table in _RESULTS
+            if keys or not table.by_key
+        }
 
     return database.run(read)
 
@@ -563,6 +570,13 @@ class _Chain:
             }
 
         self._add(self._database.run(read))
+
+    def leave_inputs(self) -> None:
+        """Leave the inputs that have settled since the last seal to the next one."""
+        if self._before is None:
+            self.inputs()
+        else:
+            self.snapshot = self._before
 
     def configurations(self) -> None:
         """Cover the versions of the configuration that no seal covers."""
