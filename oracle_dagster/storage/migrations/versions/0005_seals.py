@@ -48,9 +48,7 @@ def upgrade() -> None:
         sa.Column("table_name", sa.Text(), nullable=False),
         sa.Column("chunk", sa.Integer(), nullable=False),
         sa.Column("row_keys", postgresql.ARRAY(sa.Text()), nullable=False),
-        sa.Column(
-            "leaves", sa.LargeBinary(), nullable=False, comment="16 bytes per key, in their order"
-        ),
+        sa.Column("leaves", sa.LargeBinary(), nullable=False, comment="16 bytes per key, in their order"),
         sa.ForeignKeyConstraint(["number"], ["cycle_seals.number"], name=op.f("fk_cycle_seal_parts_number")),
         sa.PrimaryKeyConstraint("number", "table_name", "chunk", name=op.f("pk_cycle_seal_parts")),
         comment="One row per table that a link covers, or part of a large one: a hash per key.",
