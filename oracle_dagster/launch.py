@@ -195,9 +195,14 @@ def _activate(database: Database, plan: Plan, changed_by: str, reason: str) -> t
                 "active now. Plan again."
             )
         version = configuration.activate_within(connection, plan.candidate, changed_by, reason)
-        cycles.record_cycle(
+        recorded = cycles.record_cycle(
             connection, plan.as_of, version, code_version=CODE_VERSION, snapshot=plan.snapshot
         )
+        if recorded.snapshot != plan.snapshot:
+            raise LaunchError(
+                f"Another run has recorded a cycle of {format_as_of(plan.as_of)} since the plan was made, which "
+                "read other inputs. Plan again."
+            )
         batch = news.application_batch(version.version)
         cycles.write_batch(connection, uuid.UUID(batch), dict(plan.first_stages))
         connection.execute(

@@ -518,11 +518,15 @@ class _Slice:
 class _Kept:
     """What was read for a block, for whoever asks for the same again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeping: bool = True) -> None:
+        """Without ``keeping`` everything is read again, so that a run over many blocks holds one at a time."""
+        self._keeping = keeping
         self._values: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, read: Callable[[], T]) -> T:
         """The value of that key, read when it is first asked for."""
+        if not self._keeping:
+            return read()
         if key not in self._values:
             self._values[key] = read()
         value: T = self._values[key]
@@ -552,7 +556,7 @@ class _Run:
     ) -> None:
         self.database = database
         self._first_stages = first_stages or {}
-        self._kept = _Kept() if kept is None else kept
+        self._kept = _Kept(keeping=False) if kept is None else kept
         self._own = own
         self._telling = telling
         self._rewriter = rewriter

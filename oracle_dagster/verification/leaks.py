@@ -28,6 +28,7 @@ from oracle_dagster import pipeline
 from oracle_dagster.storage import cycles, inputs, results
 from oracle_dagster.storage.cycles import SEQUENCES, Cycle
 from oracle_dagster.storage.database import Database, StorageError
+from oracle_dagster.storage.schema import cycle_keys
 from oracle_dagster.storage.schema import cycles as cycles_table
 
 if TYPE_CHECKING:
@@ -112,14 +113,20 @@ class _Reader:
 
 
 def choose_cycle(database: Database, as_of: datetime | None = None) -> Cycle:
-    """The newest recorded cycle, or the newest of ``as_of``.
+    """The newest cycle of which the whole chain has computed a key, or the newest such of ``as_of``.
 
     Raises:
         StorageError: there is none.
 
     """
-    query = sa.select(cycles_table.c.as_of, cycles_table.c.config_version).order_by(
-        cycles_table.c.as_of.desc(), cycles_table.c.config_version.desc()
+    same = (cycle_keys.c.as_of == cycles_table.c.as_of) & (
+        cycle_keys.c.config_version == cycles_table.c.config_version
+    )
+    whole = sa.and_(*(cycle_keys.c[column].is_not(None) for column in SEQUENCES.values()))
+    query = (
+        sa.select(cycles_table.c.as_of, cycles_table.c.config_version)
+        .where(sa.exists().where(same, whole))
+        .order_by(cycles_table.c.as_of.desc(), cycles_table.c.config_version.desc())
     )
     if as_of is not None:
         query = query.where(cycles_table.c.as_of == as_of)

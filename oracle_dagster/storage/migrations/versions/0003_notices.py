@@ -1,4 +1,3 @@
-
 """What was told of changed decisions."""
 
 from __future__ import annotations

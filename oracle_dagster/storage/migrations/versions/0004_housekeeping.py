@@ -1,4 +1,3 @@
-
 """Retired and renamed entities."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-
 """Replayed history, apart from the live tables."""
 
 from __future__ import annotations
