@@ -519,7 +519,7 @@ class _Kept:
     """What was read for a block, for whoever asks for the same again."""
 
     def __init__(self, *, keeping: bool = True) -> None:
-        """Without ``keeping`` everything is read again, so that a run over many blocks holds one at a time."""
+        """Without ``keeping`` everything is read again, so that a run holds one block at a time."""
         self._keeping = keeping
         self._values: dict[Hashable, Any] = {}
 

@@ -4,7 +4,7 @@ A plan is a rehearsal of exactly the run that applying it starts: from the first
 settings reach, of every known entity and window, once under the configuration in force and once under the
 candidate, as of the same moment and over the same settled inputs. Nothing is written.
 
-To rebuild is, of every key whose result of some stage changes, that stage and those after it.
+To rebuild is every key whose result of some stage changes, from the first stage that the settings reach.
 """
 
 from __future__ import annotations
@@ -170,12 +170,13 @@ class _Accuracy:
 
 def _compare(plan: Plan, one: pipeline.Rehearsed, other: pipeline.Rehearsed) -> None:
     plan.failures += [*one.report.failures, *other.report.failures]
-    for stage in reversed(plan.stages):
+    for stage in plan.stages:
         versions = {(k.entity_id, k.window): k.data_version for k in one.report.keys[stage]}
         for told in other.report.keys[stage]:
             key = (told.entity_id, told.window)
             if versions.get(key) != told.data_version:
-                plan.first_stages[key] = stage
+                # From where the rehearsal began: a later stage alone would work on what older cycles stored.
+                plan.first_stages[key] = plan.stages[0]
     before, after = _sides(one), _sides(other)
     shared = [key for key in before if key in after]
     plan.transitions.update((before[key].what, after[key].what) for key in shared)
