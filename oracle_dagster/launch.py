@@ -200,7 +200,7 @@ def _activate(database: Database, plan: Plan, changed_by: str, reason: str) -> t
         )
         if recorded.snapshot != plan.snapshot:
             raise LaunchError(
-                f"Another run has recorded a cycle of {format_as_of(plan.as_of)} since the plan was made, and "
+                f"Another run has recorded a cycle of {format_as_of(plan.as_of)} since the plan was made; "
                 "it read other inputs. Plan again."
             )
         batch = news.application_batch(version.version)

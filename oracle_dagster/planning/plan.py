@@ -4,7 +4,7 @@ A plan is a rehearsal of exactly the run that applying it starts: from the first
 settings reach, of every known entity and window, once under the configuration in force and once under the
 candidate, as of the same moment and over the same settled inputs. Nothing is written.
 
-To rebuild is every key whose result of some stage changes, from the first stage that the settings reach.
+To rebuild is every key with a result that changes, from the first stage that the settings reach.
 """
 
 from __future__ import annotations
