@@ -104,7 +104,9 @@ def assert_honest(at: Operated, chain: Chain, backfill: Backfill) -> str:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.acceptance)])
+# Services and their workers cost minutes of processor time, so that both rounds belong to the long tier.
+@pytest.mark.acceptance
+@pytest.mark.parametrize("full", [False, True])
 def test_backfills_fail_honestly_are_cancelled_and_repeated_and_news_are_refreshed(
     tmp_path: Path,
     migrated_url: str,

@@ -87,6 +87,7 @@ def kill_database(at: Operated) -> None:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.acceptance  # as the backfills: services cost minutes
 def test_daemon_worker_and_database_are_killed_in_a_backfill_and_nothing_is_lost_or_doubled(
     tmp_path: Path, migrated_url: str
 ) -> None:
