@@ -29,7 +29,10 @@ ENTITIES: Final = 3
 def no_look_ahead(context: dg.AssetCheckExecutionContext, database: OracleDatabase) -> dg.AssetCheckResult:
     """Disturb the future of the newest cycle in every way, and compare a few entities' results."""
     tables = database.open()
-    cycle = leaks.choose_cycle(tables)
+    try:
+        cycle = leaks.choose_cycle(tables)
+    except leaks.NothingToProbeError as nothing:  # before the first whole cycle nothing can leak
+        return dg.AssetCheckResult(passed=True, metadata={"nothing_to_probe": str(nothing)})
     seed = zlib.crc32(context.run.run_id.encode())
     found = leaks.probe(tables, cycle, probes=PROBES, entities=ENTITIES, seed=seed)
     metadata: dict[str, Any] = {

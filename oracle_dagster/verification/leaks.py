@@ -112,11 +112,15 @@ class _Reader:
         return sa.engine.IteratorResult(sa.engine.result.SimpleResultMetaData(names), iter(rows))
 
 
+class NothingToProbeError(StorageError):
+    """No cycle is stored of which the whole chain has computed a key."""
+
+
 def choose_cycle(database: Database, as_of: datetime | None = None) -> Cycle:
     """The newest cycle of which the whole chain has computed a key, or the newest such of ``as_of``.
 
     Raises:
-        StorageError: there is none.
+        NothingToProbeError: there is none.
 
     """
     same = (cycle_keys.c.as_of == cycles_table.c.as_of) & (
@@ -133,7 +137,7 @@ def choose_cycle(database: Database, as_of: datetime | None = None) -> Cycle:
     with database.begin() as connection:
         row = connection.execute(query.limit(1)).first()
     if row is None:
-        raise StorageError(
+        raise NothingToProbeError(
             f"there is no cycle to probe in the {database.place}. Remedy: compute one with `oracle run`."
         )
     return cycles.read_cycle(database, row.as_of, row.config_version)
