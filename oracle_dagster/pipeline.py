@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ from oracle_dagster.storage.cycles import Cycle, Failure, Key
 from oracle_dagster.storage.database import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from oracle_core.config import OracleConfig
@@ -211,7 +211,7 @@ def rehearse(
 
     """
     chosen, ordered = _asked(keys, stages)
-    shared: dict[Hashable, inputs.Shared] = {}
+    shared: dict[tuple[int, int], inputs.Shared] = {}  # the graph and the events, read once for all blocks
     for block in _blocks(ordered, on_progress, block_entities):
         run = _Run(
             database,
@@ -227,82 +227,6 @@ def rehearse(
         )
         run.block(block)
         yield Rehearsed(run.report(block), run.finished)
-
-
-@dataclass(frozen=True)
-class Frames:
-    """What a rehearsal made of a block under one cycle, without any words about it; ``made`` is empty."""
-
-    parts: list[Part]
-    failures: list[Failure]
-
-
-class Again(Protocol):
-    """Rehearse some keys of a block once more, in some of the stages."""
-
-    def __call__(self, number: int, some: Sequence[Key], stages: Collection[str]) -> Frames:
-        """Give the frames under the cycle of that number."""
-        ...
-
-
-def rehearse_together(
-    database: Database,
-    among: Sequence[Cycle],
-    keys: Sequence[Key],
-    stages: Collection[str],
-    *,
-    accuracy: AccuracySource = inputs.peek_accuracy,
-    recorded: Collection[int] = (),
-    on_progress: Progress | None = None,
-    block_entities: int = BLOCK_ENTITIES,
-) -> Iterator[tuple[list[Frames], Again]]:
-    """Rehearse several cycles of one ``as_of`` and snapshot, block by block; what is equal is read once.
-
-    Args:
-        database: the domain database.
-        among: the cycles; they differ in their configuration.
-        keys: pairs of entity and window.
-        stages: some of ``STAGES``, in any order.
-        accuracy: where the accuracy of the sources comes from.
-        recorded: versions of the configuration under which a cycle of this ``as_of`` is recorded: what it
-            read is looked up for it alone.
-        on_progress: called with the phase, the keys done and all keys, before and after every block.
-        block_entities: entities worked on at a time.
-
-    Yields:
-        Per block of entities: the frames in the order of the cycles, and a function for a second look at
-        some of its keys.
-
-    Raises:
-        ValueError: unknown stage or window.
-        StorageError: the database cannot be used.
-
-    """
-    chosen, ordered = _asked(keys, stages)
-    shared: dict[Hashable, inputs.Shared] = {}
-    for block in _blocks(ordered, on_progress, block_entities):
-        kept = _Kept()
-
-        def again(number: int, some: Sequence[Key], stages: Collection[str], kept: _Kept = kept) -> Frames:
-            version = among[number].config_version
-            run = _Run(
-                database,
-                among[number],
-                [stage for stage in STAGES if stage in stages],
-                rewriter=None,
-                run_id="",
-                on_progress=None,
-                writers=_NOWHERE,
-                accuracy=accuracy,
-                shared=shared,
-                kept=kept,
-                own=version if version in recorded else None,
-                telling=False,
-            )
-            run.block(list(some))
-            return Frames(run.finished, run.failures(some))
-
-        yield [again(number, block, chosen) for number in range(len(among))], again
 
 
 def _asked(keys: Sequence[Key], stages: Collection[str]) -> tuple[list[str], list[Key]]:
@@ -515,24 +439,6 @@ class _Slice:
     place: dict[str, int] = field(default_factory=dict)
 
 
-class _Kept:
-    """What was read for a block, for whoever asks for the same again."""
-
-    def __init__(self, *, keeping: bool = True) -> None:
-        """Without ``keeping`` everything is read again, so that a run holds one block at a time."""
-        self._keeping = keeping
-        self._values: dict[Hashable, Any] = {}
-
-    def once(self, key: Hashable, read: Callable[[], T]) -> T:
-        """The value of that key, read when it is first asked for."""
-        if not self._keeping:
-            return read()
-        if key not in self._values:
-            self._values[key] = read()
-        value: T = self._values[key]
-        return value
-
-
 class _Run:
     """One run over many blocks: what they share, and what they did."""
 
@@ -549,16 +455,10 @@ class _Run:
         accuracy: AccuracySource = inputs.settle_accuracy,
         change: Change | None = None,
         first_stages: Mapping[Key, str | None] | None = None,
-        shared: dict[Hashable, inputs.Shared] | None = None,
-        kept: _Kept | None = None,
-        own: int | None = None,
-        telling: bool = True,
+        shared: dict[tuple[int, int], inputs.Shared] | None = None,
     ) -> None:
         self.database = database
         self._first_stages = first_stages or {}
-        self._kept = _Kept(keeping=False) if kept is None else kept
-        self._own = own
-        self._telling = telling
         self._rewriter = rewriter
         self._writers = _tables() if writers is None else writers
         self._accuracy = accuracy
@@ -577,7 +477,7 @@ class _Run:
         self._reports: dict[tuple[str, Key], KeyReport] = {}
         self._rows: dict[tuple[str, Key], int] = {}
         self._failures: dict[tuple[str, Key], str] = {}
-        self._shared: dict[Hashable, inputs.Shared] = {} if shared is None else shared
+        self._shared: dict[tuple[int, int], inputs.Shared] = {} if shared is None else shared
         self._phases = _Clock()
 
     # ------------------------------------------------------------------------------------- blocks
@@ -638,20 +538,16 @@ class _Run:
 
     def _read(self, keys: Sequence[Key]) -> _Slice:
         entities = sorted({entity for entity, _ in keys})
-        neighbours = "weighted_signals" in self.stages
         with self._phases.phase("read"):
             shared = self._share(self.cycle)
-            extent = inputs.extent(self.cycle.config, neighbours=neighbours)
-            # A second cycle that looks as far over the same edges reads the same.
-            what = ("inputs", id(shared), extent, tuple(entities))
-            return self._kept.once(what, lambda: self._slice(entities, shared, neighbours=neighbours))
 
-    def _slice(self, entities: Sequence[str], shared: inputs.Shared, *, neighbours: bool) -> _Slice:
-        def read(bulk: Bulk) -> tuple[list[str], CycleInputs]:
-            known = inputs.known_entities(bulk, self.cycle, among=entities)
-            return known, inputs.read_inputs(bulk, self.cycle, known, shared, neighbours=neighbours)
+            def read(bulk: Bulk) -> tuple[list[str], CycleInputs]:
+                known = inputs.known_entities(bulk, self.cycle, among=entities)
+                return known, inputs.read_inputs(
+                    bulk, self.cycle, known, shared, neighbours="weighted_signals" in self.stages
+                )
 
-        known, columns = self.database.run(read, "REPEATABLE READ")
+            known, columns = self.database.run(read, "REPEATABLE READ")
         if self._change is not None:
             columns = self._change(columns)
         newest = np.full(len(columns.entities), -1, np.int64)
@@ -664,13 +560,9 @@ class _Run:
         key = (cycle.as_of_us, cycle.config_version)
         if key not in self._shared:
             accuracy = self._accuracy(self.database, cycle)
-            sources, ratio, samples = accuracy
-            content = (cycle.as_of_us, tuple(sources.to_pylist()), ratio.tobytes(), samples.tobytes())
-            if content not in self._shared:
-                self._shared[content] = self.database.run(
-                    lambda bulk: inputs.read_shared(bulk, cycle, accuracy), "REPEATABLE READ"
-                )
-            self._shared[key] = self._shared[content]
+            self._shared[key] = self.database.run(
+                lambda bulk: inputs.read_shared(bulk, cycle, accuracy), "REPEATABLE READ"
+            )
         return self._shared[key]
 
     def _write(self, part: Part, work: Callable[[Bulk | None], T]) -> T:
@@ -687,7 +579,7 @@ class _Run:
         with self._phases.phase("write"):
             return self.database.run(transaction)
 
-    def _look_up(self, part: Part, what: Hashable, read: Callable[[Bulk], T], bulk: Bulk | None = None) -> T:
+    def _look_up(self, part: Part, read: Callable[[Bulk], T], bulk: Bulk | None = None) -> T:
         """Read something of the keys of a part, in the transaction that writes them or in one of its own."""
         with self._phases.phase("read"):
             if bulk is not None:
@@ -698,10 +590,7 @@ class _Run:
                 cycles.stage_keys(bulk, part.keys)
                 return read(bulk)
 
-            return self._kept.once(
-                (what, self._own, tuple(part.keys)),
-                lambda: self.database.run(transaction, "REPEATABLE READ"),
-            )
+            return self.database.run(transaction, "REPEATABLE READ")
 
     # ------------------------------------------------------------------------------------- stages
 
@@ -710,8 +599,7 @@ class _Run:
         with self._phases.phase("score"):
             frame = _plain(score_signals(read.inputs, keys, part.cycle.as_of_us, part.cycle.config))
         self._write(part, lambda bulk: self._writers.signals(bulk, frame))
-        if self._telling:
-            self._tell_signals(part, read, frame)
+        self._tell_signals(part, read, frame)
         return [dataclasses.replace(part, signals=frame)]
 
     def _tell_signals(self, part: Part, read: _Slice, frame: SignalFrame) -> None:
@@ -730,8 +618,7 @@ class _Run:
                 frame = _plain(assemble_trends(signals, read.inputs, each.cycle.as_of_us, config))
             _, history = self._write(each, partial(self._write_trends, part=each, frame=frame))
             self.without_history += 0 if history else len(each.keys)
-            if self._telling:
-                self._tell_trends(each, read, frame, history=history)
+            self._tell_trends(each, read, frame, history=history)
             done.append(dataclasses.replace(each, signals=signals, trends=frame))
         return done
 
@@ -766,8 +653,7 @@ class _Run:
         done = []
         for each, trends in self._trends_of(part, read, "trend_projections"):
             history, frame = self._write(each, partial(self._project, part=each, trends=trends, read=read))
-            if self._telling:
-                self._tell_projections(each, read, frame)
+            self._tell_projections(each, read, frame)
             done.append(dataclasses.replace(each, trends=trends, history=history, projections=frame))
         return done
 
@@ -789,10 +675,7 @@ class _Run:
         self, bulk: Bulk | None, part: Part, trends: TrendFrame, read: _Slice
     ) -> tuple[HistoryRows, ProjectionFrame]:
         """Read the history under the locks, so that what it holds is what a repeat will find."""
-        depth = part.cycle.config.projection.ew_max_differences
-        history = self._look_up(
-            part, ("history", depth), lambda bulk: results.read_history(bulk, part.cycle), bulk
-        )
+        history = self._look_up(part, lambda bulk: results.read_history(bulk, part.cycle), bulk)
         with self._phases.phase("project"):
             frame = _plain(
                 project_trends(trends, read.inputs, history, part.cycle.as_of_us, part.cycle.config)
@@ -808,8 +691,7 @@ class _Run:
                 self._decide, part=each, trends=trends, projections=projections, read=read, found=found
             )
             decided = self._write(each, work)
-            if self._telling:
-                self._tell_decisions(decided, read, trends)
+            self._tell_decisions(decided, read, trends)
             _log.debug("%d of %d recommendations were new", decided.written, len(each.keys))
             done.append(decided.part)
         return done
@@ -849,16 +731,9 @@ class _Run:
         read: _Slice,
         found: Mapping[str, decisions.Wording],
     ) -> _Decided:
-        standing = self._look_up(part, "standing", decisions.read_standing, bulk)
+        standing = self._look_up(part, decisions.read_standing, bulk)
         frame = self._judged(part, trends, projections, read, standing)
-        if not self._telling:
-            done = dataclasses.replace(
-                part, trends=trends, projections=projections, standing=standing, decided=frame
-            )
-            return _Decided(done, frame, [], [], 0)
-        stored = self._look_up(
-            part, "wordings", lambda bulk: decisions.read_wordings(bulk, part.cycle, part.keys), bulk
-        )
+        stored = self._look_up(part, lambda bulk: decisions.read_wordings(bulk, part.cycle, part.keys), bulk)
         made = self._made(part, frame, trends, standing)
         theses, made = wordings.applied(frame, made, stored=stored, found=found)
         worded = dataclasses.replace(frame, thesis=theses)
@@ -927,7 +802,7 @@ class _Run:
         if part.signals is not None:
             yield part, part.signals
             return
-        table = self._stored(part, "cycle of the signals", "trend_windows", results.upstream_signals)
+        table = self._stored(part, "trend_windows", results.upstream_signals)
         sources: dict[tuple[str, Any, Any], list[int]] = {}
         for row in table.to_pylist():
             source = (None, None) if row["stored"] else (row["as_of"], row["config_version"])
@@ -937,13 +812,10 @@ class _Run:
             each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
             coded = results.key_rows(keys, read.place)
             if as_of is None:
-                frame = self._look_up(each, "signals", partial(results.read_signals, keys=coded))
+                frame = self._look_up(each, partial(results.read_signals, keys=coded))
                 yield each, frame
             else:
-                again = self._kept.once(
-                    ("again", as_of, config_version, tuple(keys)),
-                    partial(self._again, as_of, config_version, keys),
-                )
+                again = self._again(as_of, config_version, keys)
                 yield each, dataclasses.replace(again, keys=coded)
 
     def _again(self, as_of: datetime, config_version: int, keys: Sequence[Key]) -> SignalFrame:
@@ -964,25 +836,20 @@ class _Run:
         if part.trends is not None:
             yield part, part.trends
             return
-        table = self._stored(part, "trends", stage, partial(results.read_trends, stage=stage))
+        table = self._stored(part, stage, partial(results.read_trends, stage=stage))
         for mode in PipelineMode:
             rows = table.filter(pa.compute.equal(table.column("pipeline_mode"), mode.value))
             keys = [part.keys[at] for at in rows.column("position").to_pylist()]
             if keys:
                 each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
                 coded = results.key_rows(keys, read.place)
-                yield (
-                    each,
-                    self._kept.once(
-                        ("trends", id(table), id(read), mode), partial(results.trend_frame, rows, coded)
-                    ),
-                )
+                yield each, results.trend_frame(rows, coded)
 
     def _projections_of(self, part: Part, read: _Slice) -> Iterator[tuple[Part, TrendFrame, ProjectionFrame]]:
         if part.trends is not None and part.projections is not None:
             yield part, part.trends, part.projections
             return
-        table = self._stored(part, "projections", "recommendations", results.read_projections)
+        table = self._stored(part, "recommendations", results.read_projections)
         found = table.column("position").to_pylist()
         keys = [part.keys[at] for at in found]
         trends = None if part.trends is None else results.take_trends(part.trends, np.array(found, np.int64))
@@ -992,9 +859,9 @@ class _Run:
             rows = table.take(pa.array([row[key] for key in each.keys], pa.int64()))
             yield each, each_trends, results.projection_frame(rows, each_trends.keys)
 
-    def _stored(self, part: Part, what: str, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
+    def _stored(self, part: Part, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
         """What earlier runs stored for the keys of a part; keys without it fail."""
-        table = self._look_up(part, (what, stage), read)
+        table = self._look_up(part, read)
         found = set(table.column("position").to_pylist())
         before = ", ".join(STAGES[: STAGES.index(stage)])
         for at, key in enumerate(part.keys):
@@ -1042,18 +909,14 @@ class _Run:
                 stage: sum(n for (other, _), n in self._rows.items() if other == stage)
                 for stage in self.stages
             },
-            failures=self.failures(keys),
+            failures=[
+                Failure(stage, *key, self._failures[stage, key])
+                for stage in self.stages
+                for key in keys
+                if (stage, key) in self._failures
+            ],
             seconds=dict(self._phases.seconds),
         )
-
-    def failures(self, keys: Sequence[Key]) -> list[Failure]:
-        """What could not be computed, by stage in the order of the keys."""
-        return [
-            Failure(stage, *key, self._failures[stage, key])
-            for stage in self.stages
-            for key in keys
-            if (stage, key) in self._failures
-        ]
 
 
 _DIRECTIONS: Final = tuple(d.value for d in TrendDirection)

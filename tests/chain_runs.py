@@ -11,18 +11,21 @@ from typing import Any
 
 import dagster as dg
 import psycopg
+import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 from psycopg import sql
 
 from oracle_dagster.definitions import build_defs
 from oracle_dagster.embedded_postgres import EmbeddedPostgres
+from oracle_dagster.home import Home
 from oracle_dagster.jobs import CYCLE_JOB
 from oracle_dagster.partitions import RANGE_END_TAG, RANGE_START_TAG
 from oracle_dagster.pipeline import STAGES
 from oracle_dagster.resources import OracleDatabase
+from oracle_dagster.storage import migrate
 from oracle_dagster.storage.database import Database
-from tests.storage_rows import AS_OF, WINDOWS
+from tests.storage_rows import AS_OF, WINDOWS, World, insert_world
 
 WHEN = AS_OF.isoformat()
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -173,3 +176,18 @@ def fresh_database(home: Path, prefix: str, template: str = "template0") -> Iter
 def database_name(url: str) -> str:
     """The database that a URL names."""
     return psycopg.conninfo.conninfo_to_dict(url)["dbname"]  # type: ignore[return-value]
+
+
+def home_on(
+    folder: Path, database_url: str, dagster_url: str, monkeypatch: pytest.MonkeyPatch, world: World
+) -> Home:
+    """A home on two fresh databases of the shared server, with a world in it."""
+    monkeypatch.setenv("ORACLE_DATABASE_URL", database_url)
+    monkeypatch.setenv("ORACLE_DAGSTER_DATABASE_URL", dagster_url)
+    monkeypatch.setenv("ORACLE_HOME", str(folder))
+    database = Database(database_url)
+    migrate.upgrade(database)
+    database.close()
+    with psycopg.connect(database_url) as connection:
+        insert_world(connection, world)
+    return Home(folder)

@@ -27,9 +27,10 @@ from oracle_core.inputs import CycleInputs
 from oracle_dagster.home import Home
 from oracle_dagster.launch import LaunchError, orchestrator, run_cycle
 from oracle_dagster.pipeline import STAGES
-from oracle_dagster.storage import configuration, migrate
+from oracle_dagster.storage import configuration
 from oracle_dagster.storage.database import Database
-from tests.storage_rows import AS_OF, insert_world, make_world
+from tests.chain_runs import home_on
+from tests.storage_rows import AS_OF, make_world
 
 REPOSITORY = Path(__file__).parents[1]
 ENTITIES = sorted(make_world(2, 0).entities)
@@ -41,15 +42,8 @@ def home(
     tmp_path: Path, database_url: str, dagster_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Home:
     """A home on databases of its own of the shared server, with a small world in it."""
-    monkeypatch.setenv("ORACLE_DATABASE_URL", database_url)
-    monkeypatch.setenv("ORACLE_DAGSTER_DATABASE_URL", dagster_database_url)
-    monkeypatch.setenv("ORACLE_HOME", str(tmp_path / "home"))
-    database = Database(database_url)
-    migrate.upgrade(database)
-    database.close()
-    with psycopg.connect(database_url) as connection:
-        insert_world(connection, make_world(2, 40, bars=60))
-    return Home(tmp_path / "home")
+    world = make_world(2, 40, bars=60)
+    return home_on(tmp_path / "home", database_url, dagster_database_url, monkeypatch, world)
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from oracle_dagster.home import Home
 from oracle_dagster.launch import LaunchError, apply_plan, run_cycle
 from oracle_dagster.pipeline import STAGES
 from oracle_dagster.planning.plan import Plan, as_object, make_plan
-from oracle_dagster.storage import configuration, migrate
+from oracle_dagster.storage import configuration
 from oracle_dagster.storage.database import Database
+from tests.chain_runs import home_on
 from tests.command import oracle
 from tests.storage_rows import (
     AS_OF,
@@ -26,7 +27,6 @@ from tests.storage_rows import (
     ago,
     contents,
     insert_documents,
-    insert_world,
     make_world,
     rows,
 )
@@ -54,15 +54,7 @@ RANGES = {
 def home(
     tmp_path: Path, database_url: str, dagster_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Home:
-    monkeypatch.setenv("ORACLE_DATABASE_URL", database_url)
-    monkeypatch.setenv("ORACLE_DAGSTER_DATABASE_URL", dagster_database_url)
-    monkeypatch.setenv("ORACLE_HOME", str(tmp_path / "home"))
-    database = Database(database_url)
-    migrate.upgrade(database)
-    database.close()
-    with psycopg.connect(database_url) as connection:
-        insert_world(connection, WORLD)
-    home = Home(tmp_path / "home")
+    home = home_on(tmp_path / "home", database_url, dagster_database_url, monkeypatch, WORLD)
     for days in (2, 1):
         assert run_cycle(home, as_of=ago(days=days)).status == "success"
     return home

@@ -39,7 +39,7 @@ HOSTS = [
     "pypi" + ".org",
     "python" + "hosted.org",
     "npmjs" + ".org",
-    "deb.debian" + ".org",
+    "deb" + ".debian" + ".org",
     "--index" + "-url",
 ]
 MACHINE_PATHS = re.compile(r"(?<![\w.}\-])/(?:work|root|home/\w+|opt/pypi|Users/\w+)/[\w.]")

@@ -190,13 +190,6 @@ def snapshot_at(database: Database, as_of: datetime) -> tuple[str, frozenset[int
     return (recorded[0].snapshot if recorded else now), versions
 
 
-def position(database: Database) -> int:
-    """How many slices of cycles were written so far: what was read before it moved is what is there now."""
-    with database.begin() as connection:
-        number = connection.execute(sa.text("SELECT pg_sequence_last_value('cycle_sequence')")).scalar()
-    return 0 if number is None else int(number)
-
-
 def read_cycle(database: Database, as_of: datetime, config_version: int) -> Cycle:
     """The recorded cycle.
 

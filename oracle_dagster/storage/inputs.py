@@ -44,7 +44,6 @@ from oracle_dagster.storage.schema import cycles, source_accuracy_history
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from oracle_core.config import OracleConfig
     from oracle_core.inputs import Float, Int
 
 _log = logging.getLogger(__name__)
@@ -361,9 +360,11 @@ def read_inputs(
     """
     shared = read_shared(bulk, cycle) if shared is None else shared
     enter(bulk, cycle)
-    reach, patterns_us = extent(cycle.config, neighbours=neighbours)
+    wanted = neighbours and cycle.config.flags.competitive_enabled
+    reach = rules_for(cycle.config).propagation_reach(cycle.config.competitive) if wanted else 0
     near = reachable(shared, entities, reach)
     longest_us = max(LOOKBACK_US.values())
+    patterns_us = round(cycle.config.competitive.pattern_lookback_days * US_PER_DAY)
     impacts = bulk.arrow(
         _IMPACTS,
         (
@@ -375,16 +376,6 @@ def read_inputs(
     )
     exposures = bulk.arrow(_EXPOSURES, (sorted(set(entities)),))
     return _columns(pa.array(near, pa.string()), impacts, bulk.arrow(_BARS, (near,)), exposures, shared)
-
-
-def extent(config: OracleConfig, *, neighbours: bool) -> tuple[int, int]:
-    """How far :func:`read_inputs` looks: edges, and microseconds for the history of patterns.
-
-    Nothing else of a configuration decides what is read.
-    """
-    wanted = neighbours and config.flags.competitive_enabled
-    reach = rules_for(config).propagation_reach(config.competitive) if wanted else 0
-    return reach, round(config.competitive.pattern_lookback_days * US_PER_DAY)
 
 
 def accuracy_slices(bulk: Bulk, cycle: Cycle, entities: Sequence[str], size: int) -> Iterator[CycleInputs]:
