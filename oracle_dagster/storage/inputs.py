@@ -11,9 +11,9 @@ never sorts or compares them.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,21 +36,41 @@ from oracle_core.inputs import (
 from oracle_core.rules import rules_for
 from oracle_core.windows import LOOKBACK_US
 from oracle_dagster.storage import columns
-from oracle_dagster.storage.cycles import AS_OF, CONFIG_VERSION, SNAPSHOT, Cycle, enter, lock_accuracy, moment
+from oracle_dagster.storage.cycles import (
+    AS_OF,
+    CONFIG_VERSION,
+    SNAPSHOT,
+    Cycle,
+    enter,
+    lock_accuracy,
+    microseconds,
+    moment,
+)
 from oracle_dagster.storage.database import Bulk, Database, StorageError
 from oracle_dagster.storage.identity import row_id
 from oracle_dagster.storage.schema import cycles, source_accuracy_history
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from oracle_core.inputs import Float, Int
+    from oracle_core.inputs import Bool, Float, Int, Strings
 
 _log = logging.getLogger(__name__)
 
 _SIGN: Final = {EventDirection.POSITIVE: 1, EventDirection.NEGATIVE: -1}
 _NO_ACCURACY: Final = 0
 _ALWAYS: Final = datetime(1, 1, 1, tzinfo=UTC)
+_TIMES: Final = pa.timestamp("us", "UTC")
+_NO_EXPOSURES: Final = pa.table(
+    {
+        "entity_id": pa.array([], pa.string()),
+        "dimension": pa.array([], pa.int32()),
+        "item": pa.array([], pa.string()),
+        "share": pa.array([], pa.float64()),
+        "known_at": pa.array([], _TIMES),
+        "until": pa.array([], _TIMES),
+    }
+)
 
 
 def _visible(row: str) -> str:
@@ -63,10 +83,27 @@ def _visible(row: str) -> str:
              OR NOT pg_visible_in_snapshot({row}.superseded_xid, {SNAPSHOT})))"""
 
 
-_IMPACTS: Final = f"""
-    SELECT r.entity_id, r.document_id::text AS document_id, i.source_id, i.source_type, i.published_at,
-           i.known_at, i.credibility, i.novelty, i.extraction_confidence, i.failed, r.has_impact, r.sentiment,
-           r.impact_score, r.catalyst_type,
+def _ever(row: str) -> str:
+    """The condition under which the version ``row`` counts at some moment up to the cycle's ``as_of``."""
+    return f"""({row}.known_at <= {AS_OF} AND NOT {row}.retracted
+        AND pg_visible_in_snapshot({row}.xid, {SNAPSHOT}))"""
+
+
+def _until(row: str) -> str:
+    """From when on a later version replaces ``row``; null if none does."""
+    return f"""CASE WHEN pg_visible_in_snapshot({row}.superseded_xid, {SNAPSHOT})
+        THEN {row}.superseded_known_at END"""
+
+
+def _listed(more: Sequence[str]) -> str:
+    return "".join(f"{column}, " for column in more)
+
+
+def _impacts(visible: Callable[[str], str], *more: str) -> str:
+    return f"""
+    SELECT {_listed(more)}r.entity_id, r.document_id::text AS document_id, i.source_id, i.source_type,
+           i.published_at, i.known_at, i.credibility, i.novelty, i.extraction_confidence, i.failed,
+           r.has_impact, r.sentiment, r.impact_score, r.catalyst_type,
            CASE WHEN r.risk_flags = '[]' THEN NULL
                 ELSE ARRAY(SELECT jsonb_array_elements_text(r.risk_flags)) END AS risks
     FROM (SELECT unnest($1::text[]) AS entity_id, $3::timestamptz AS since
@@ -74,29 +111,47 @@ _IMPACTS: Final = f"""
     JOIN document_impact_records r
       ON r.entity_id = w.entity_id AND r.published_at >= w.since AND r.published_at <= {AS_OF}
     JOIN document_intelligence i ON i.document_id = r.document_id AND i.version = r.version
-    WHERE pg_visible_in_snapshot(r.xid, {SNAPSHOT}) AND {_visible("i")}"""
+    WHERE pg_visible_in_snapshot(r.xid, {SNAPSHOT}) AND {visible("i")}"""
 
-_BARS: Final = f"""
-    SELECT b.entity_id, b.day, b.known_at, b.close, b.volume
+
+def _bars(visible: Callable[[str], str], *more: str) -> str:
+    return f"""
+    SELECT {_listed(more)}b.entity_id, b.day, b.known_at, b.close, b.volume
     FROM unnest($1::text[]) AS w(entity_id) JOIN market_bars b ON b.entity_id = w.entity_id
-    WHERE {_visible("b")}"""
+    WHERE {visible("b")}"""
 
-_EVENTS: Final = f"""
-    SELECT e.id::text AS event_id, e.occurred_at, e.known_at, e.direction, e.severity, e.estimated_duration,
+
+def _events_known(visible: Callable[[str], str], *more: str) -> str:
+    return f"""
+    SELECT {_listed(more)}e.id::text AS event_id, e.occurred_at, e.known_at, e.direction, e.severity,
+           e.estimated_duration,
            {", ".join(f"ARRAY(SELECT jsonb_array_elements_text(e.{d})) AS {d}" for d in DIMENSIONS)}
-    FROM macro_events e WHERE {_visible("e")}"""
+    FROM macro_events e WHERE {visible("e")}"""
 
-_EXPOSURES: Final = f"""
-    SELECT e.entity_id, d.dimension, x.key AS item, (x.value #>> '{{}}')::float8 AS share, e.known_at
+
+def _exposures(visible: Callable[[str], str], *more: str) -> str:
+    return f"""
+    SELECT {_listed(more)}e.entity_id, d.dimension, x.key AS item, (x.value #>> '{{}}')::float8 AS share,
+           e.known_at
     FROM exposure_profiles e
     CROSS JOIN LATERAL (VALUES {", ".join(f"({n}, e.{d})" for n, d in enumerate(DIMENSIONS))})
       AS d(dimension, shares)
     CROSS JOIN LATERAL jsonb_each(d.shares) AS x
-    WHERE e.entity_id = ANY($1::text[]) AND {_visible("e")}"""
+    WHERE e.entity_id = ANY($1::text[]) AND {visible("e")}"""
 
-_EDGES: Final = f"""
-    SELECT e.source_entity, e.target_entity, e.historical_correlation AS rho, e.known_at
-    FROM competitive_edges e WHERE {_visible("e")}"""
+
+def _edges_known(visible: Callable[[str], str], *more: str) -> str:
+    return f"""
+    SELECT {_listed(more)}e.source_entity, e.target_entity, e.historical_correlation AS rho,
+           e.known_at
+    FROM competitive_edges e WHERE {visible("e")}"""
+
+
+_IMPACTS: Final = _impacts(_visible)
+_BARS: Final = _bars(_visible)
+_EVENTS: Final = _events_known(_visible)
+_EXPOSURES: Final = _exposures(_visible)
+_EDGES: Final = _edges_known(_visible)
 
 # Where a cycle finds entities: table, column, and the condition that a visible row names the entity.
 _NAMED: Final = (
@@ -300,9 +355,11 @@ def read_shared(bulk: Bulk, cycle: Cycle, accuracy: tuple[pa.Array, Float, Int] 
 
     """
     enter(bulk, cycle)
-    edges = bulk.arrow(_EDGES)
+    return _shared(bulk.arrow(_EDGES), bulk.arrow(_EVENTS), accuracy)
+
+
+def _shared(edges: pa.Table, events: pa.Table, accuracy: tuple[pa.Array, Float, Int] | None) -> Shared:
     nodes = columns.table(edges.column("source_entity"), edges.column("target_entity"))
-    events = bulk.arrow(_EVENTS)
     event_ids = columns.table(events.column("event_id"))
     items = columns.table(*(pc.list_flatten(events.column(d)) for d in DIMENSIONS))
     directions = np.array([_SIGN.get(d, 0) for d in EventDirection], np.int64)
@@ -382,19 +439,12 @@ def accuracy_slices(bulk: Bulk, cycle: Cycle, entities: Sequence[str], size: int
     """All documents and bars, ``size`` entities at a time: an outcome needs nothing of another entity."""
     enter(bulk, cycle)
     nothing = Shared(*_no_shared())
-    empty = pa.table(
-        {
-            "entity_id": pa.array([], pa.string()),
-            "dimension": pa.array([], pa.int32()),
-            "item": pa.array([], pa.string()),
-            "share": pa.array([], pa.float64()),
-            "known_at": pa.array([], pa.timestamp("us", "UTC")),
-        }
-    )
     for first in range(0, len(entities), size):
         part = sorted(entities[first : first + size])
         impacts = bulk.arrow(_IMPACTS, (part, [], _ALWAYS, _ALWAYS))
-        yield _columns(pa.array(part, pa.string()), impacts, bulk.arrow(_BARS, (part,)), empty, nothing)
+        yield _columns(
+            pa.array(part, pa.string()), impacts, bulk.arrow(_BARS, (part,)), _NO_EXPOSURES, nothing
+        )
 
 
 def _columns(
@@ -475,8 +525,15 @@ def _edges(shared: Shared, entities: pa.Array) -> EdgeRows:
     place = columns.codes(shared.nodes, entities)
     rows = shared.edges
     source, target = place[rows.source], place[rows.target]
-    inside = (source >= 0) & (target >= 0)
+    inside = _inside(shared, entities)
     return EdgeRows(source[inside], target[inside], rows.rho[inside], rows.known_us[inside])
+
+
+def _inside(shared: Shared, entities: pa.Array) -> Bool:
+    """Which edges have both ends among the entities."""
+    there = columns.codes(shared.nodes, entities) >= 0
+    inside: Bool = there[shared.edges.source] & there[shared.edges.target]
+    return inside
 
 
 def _accuracy(shared: Shared, sources: pa.Array) -> AccuracyRows:
@@ -490,3 +547,152 @@ def _no_shared() -> tuple[pa.Array, EdgeRows, pa.Array, EventRows, pa.Array, pa.
     none = Ragged.empty(0)
     events = EventRows(ints, ints, ints, ints, ints, ints, none, none, none, none)
     return texts, EdgeRows(ints, ints, floats, ints), texts, events, texts, texts, floats, ints
+
+
+# -------------------------------------------------------------------------------- a span of cycles at once
+
+NEVER: Final = np.iinfo(np.int64).max
+"""The time, in microseconds, of what never happens: a version that no later one replaces."""
+
+_FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+_VERSIONED: Final = ("documents", "bars", "events", "exposures", "edges")
+_SPANS: Final = (
+    "\nUNION ALL ".join(
+        f"SELECT {column} AS entity_id, min(r.known_at) AS known_at, {_until('r')} AS until "
+        f"FROM {table} r WHERE {_ever('r')} GROUP BY 1, 3"
+        for table, column in (
+            ("market_bars", "r.entity_id"),
+            ("exposure_profiles", "r.entity_id"),
+            ("competitive_edges", "r.source_entity"),
+            ("competitive_edges", "r.target_entity"),
+        )
+    )
+    + f"""
+    UNION ALL SELECT n.entity_id, min(r.known_at), {_until("r")}
+    FROM document_impact_records n
+    JOIN document_intelligence r ON r.document_id = n.document_id AND r.version = n.version
+    WHERE pg_visible_in_snapshot(n.xid, {SNAPSHOT}) AND {_ever("r")} GROUP BY 1, 3"""
+)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Every version of the inputs that some cycle of a span may see, read once.
+
+    ``rows`` holds all versions, without any accuracy; ``until`` names per kind of row the time from which a
+    later version replaces it. What a cycle sees is :meth:`at`; nothing else of it may go into a cycle.
+    """
+
+    rows: CycleInputs
+    until: dict[str, Int]
+
+    def at(self, as_of_us: int, accuracy: AccuracyRows | None = None) -> CycleInputs:
+        """What the cycle of that moment sees, with the accuracy of the sources that it uses."""
+        cut: dict[str, Any] = {}
+        for name in _VERSIONED:
+            rows = getattr(self.rows, name)
+            cut[name] = rows.take((rows.known_us <= as_of_us) & (as_of_us < self.until[name]))
+        return replace(self.rows, **cut, accuracy=self.rows.accuracy if accuracy is None else accuracy)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """When entities were known: one row per entity and version that names it, as half-open spans."""
+
+    entity: Strings
+    known_us: Int
+    until_us: Int
+
+    def at(self, as_of_us: int) -> list[str]:
+        """The entities known at a moment, by code point: what :func:`known_entities` finds there."""
+        return sorted(set(self.entity[(self.known_us <= as_of_us) & (as_of_us < self.until_us)].tolist()))
+
+
+def read_spans(bulk: Bulk, cycle: Cycle) -> Spans:
+    """When the entities known to the cycle, or to an earlier one, were known."""
+    enter(bulk, cycle)
+    found = bulk.arrow(_SPANS)
+    return Spans(
+        entity=columns.strings(found.column("entity_id").combine_chunks()),
+        known_us=columns.times(found.column("known_at")),
+        until_us=_ends(found),
+    )
+
+
+def read_timeline(bulk: Bulk, cycle: Cycle, first: datetime, entities: Sequence[str]) -> Timeline:
+    """Read what the results of these entities may depend on in any cycle from ``first`` to the given one.
+
+    Reaches as far as :func:`read_inputs` does from the first cycle on; only bars reach beyond the last one,
+    because what followed a decision judges it.
+
+    Args:
+        bulk: a transaction, REPEATABLE READ for several reads of one state.
+        cycle: the last cycle of the span; its configuration says how far neighbours reach.
+        first: the earliest ``as_of``.
+        entities: the requested ones, known or not; every one gets a code.
+
+    """
+    enter(bulk, cycle)
+    edges = bulk.arrow(_edges_known(_ever, f"{_until('e')} AS until"))
+    events = bulk.arrow(_events_known(_ever, f"{_until('e')} AS until"))
+    shared = _shared(edges, events, None)
+    reach = 0
+    if cycle.config.flags.competitive_enabled:
+        reach = rules_for(cycle.config).propagation_reach(cycle.config.competitive)
+    near = reachable(shared, entities, reach)
+    longest_us = max(LOOKBACK_US.values())
+    patterns_us = round(cycle.config.competitive.pattern_lookback_days * US_PER_DAY)
+    start_us = microseconds(first)
+    exposures = bulk.arrow(_exposures(_ever, f"{_until('e')} AS until"), (sorted(set(entities)),))
+    documents = bulk.arrow(
+        _impacts(_ever, f"{_until('i')} AS until"),
+        (
+            sorted(set(entities)),
+            sorted(set(near) - set(entities)),
+            moment(start_us - max(longest_us, patterns_us)),
+            moment(start_us - longest_us),
+        ),
+    )
+    return _timeline(
+        bulk, cycle, near, documents, exposures, shared, edges=_ends(edges), events=_ends(events)
+    )
+
+
+def read_outcomes(bulk: Bulk, cycle: Cycle) -> Timeline:
+    """Read all documents and bars of every entity: what the accuracy of the sources is measured from."""
+    entities = sorted(set(read_spans(bulk, cycle).entity.tolist()))
+    documents = bulk.arrow(_impacts(_ever, f"{_until('i')} AS until"), (entities, [], _ALWAYS, _ALWAYS))
+    none = np.zeros(0, np.int64)
+    shared = Shared(*_no_shared())
+    return _timeline(bulk, cycle, entities, documents, _NO_EXPOSURES, shared, edges=none, events=none)
+
+
+def _timeline(  # noqa: PLR0917 - tables as they are read
+    bulk: Bulk,
+    cycle: Cycle,
+    entities: Sequence[str],
+    documents: pa.Table,
+    exposures: pa.Table,
+    shared: Shared,
+    *,
+    edges: Int,
+    events: Int,
+) -> Timeline:
+    enter(bulk, replace(cycle, as_of=_FAR))
+    bars = bulk.arrow(_bars(_ever, f"{_until('b')} AS until"), (list(entities),))
+    table = pa.array(list(entities), pa.string())
+    return Timeline(
+        _columns(table, documents, bars, exposures, shared),
+        {
+            "documents": _ends(documents),
+            "bars": _ends(bars),
+            "exposures": _ends(exposures),
+            "edges": edges[_inside(shared, table)],
+            "events": events,
+        },
+    )
+
+
+def _ends(found: pa.Table) -> Int:
+    column = found.column("until").cast(_TIMES).cast(pa.int64())
+    return columns.ints(pc.fill_null(column, int(NEVER)))

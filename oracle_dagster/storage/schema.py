@@ -626,6 +626,105 @@ unsealed_runs = sa.Table(
     comment="One row per run that has begun to write and has not sealed yet.",
 )
 
+# ---------------------------------------------------------------------------------------------- replays
+
+replays = sa.Table(
+    "replays",
+    metadata,
+    sa.Column("number", sa.Integer, sa.Identity(), primary_key=True),
+    sa.Column("request_hash", sa.Text, nullable=False, comment="of everything that decides the results"),
+    sa.Column("request", pg.JSONB, nullable=False),
+    sa.Column("snapshot", sa.Text, nullable=False, comment="the settled transactions it reads"),
+    sa.Column("begun_at", TIME, nullable=False, server_default=_NOW),
+    sa.Column("finished_at", TIME),
+    sa.Index("ix_replays_request_hash", "request_hash"),
+    comment="One row per replay of a span of history.",
+)
+
+
+def _replayed(*columns: str) -> tuple[sa.ForeignKeyConstraint, ...]:
+    keys = [f"replay_configs.{column}" for column in columns]
+    return (sa.ForeignKeyConstraint(columns, keys, ondelete="CASCADE"),)
+
+
+replay_configs = sa.Table(
+    "replay_configs",
+    metadata,
+    sa.Column("replay", sa.Integer, sa.ForeignKey("replays.number", ondelete="CASCADE"), nullable=False),
+    sa.Column("position", sa.SmallInteger, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("config", pg.JSONB, nullable=False),
+    sa.Column("config_hash", sa.Text, nullable=False),
+    sa.Column("pipeline_mode", sa.Text, nullable=False),
+    sa.PrimaryKeyConstraint("replay", "position"),
+    sa.UniqueConstraint("replay", "name"),
+    comment="One row per configuration of a replay, with all its values.",
+)
+
+replay_blocks = sa.Table(
+    "replay_blocks",
+    metadata,
+    sa.Column("replay", sa.Integer, nullable=False),
+    sa.Column("position", sa.SmallInteger, nullable=False),
+    sa.Column("block", sa.Integer, nullable=False),
+    sa.Column("entities", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("cycles_done", sa.Integer, nullable=False, server_default="0"),
+    sa.PrimaryKeyConstraint("replay", "position", "block"),
+    *_replayed("replay", "position"),
+    comment="One row per configuration and block of entities of a replay: its stored cycles.",
+)
+
+replay_decisions = sa.Table(
+    "replay_decisions",
+    metadata,
+    sa.Column("replay", sa.Integer, nullable=False),
+    sa.Column("position", sa.SmallInteger, nullable=False),
+    sa.Column("as_of", TIME, nullable=False),
+    sa.Column("entity_id", sa.Text, nullable=False),
+    _window(),
+    sa.Column("documents", sa.Integer, nullable=False, comment="in the window, that say something"),
+    sa.Column("plain_average", sa.Double, comment="of their sentiment, unweighted"),
+    sa.Column("source_type", sa.Text, comment="the one that carries most of their weight"),
+    sa.Column("trend_direction", sa.Text, nullable=False),
+    sa.Column("trend_strength", sa.Double, nullable=False),
+    sa.Column("average", sa.Double, nullable=False),
+    sa.Column("confidence", sa.Double, nullable=False),
+    sa.Column("contradiction_score", sa.Double, nullable=False),
+    sa.Column("evidence_count", sa.Integer, nullable=False),
+    sa.Column("p_bull", sa.Double),
+    sa.Column("projected_direction", sa.Text, nullable=False),
+    sa.Column("projected_strength", sa.Double, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("mode", sa.Text, nullable=False),
+    sa.Column("eligible", sa.Boolean, nullable=False),
+    sa.Column("suppressed", sa.Boolean, nullable=False),
+    sa.Column("duplicate", sa.Boolean, nullable=False),
+    sa.Column("allocation_pct", sa.Double, nullable=False),
+    sa.Column("max_loss_pct", sa.Double, nullable=False),
+    sa.Column("risk_classification", sa.Text, nullable=False),
+    sa.Column("expected_value", sa.Double),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Column("return_7d", sa.Double, comment="of the seven days after as_of, where settled"),
+    sa.PrimaryKeyConstraint("replay", "position", "entity_id", "window", "as_of"),
+    *_replayed("replay", "position"),
+    _one_of("outcome", ("settled", "unsettled", "no_prices"), "outcome"),
+    comment="One row per replay, configuration, cycle and key: the decision, and what followed.",
+)
+
+replay_failures = sa.Table(
+    "replay_failures",
+    metadata,
+    sa.Column("replay", sa.Integer, nullable=False),
+    sa.Column("position", sa.SmallInteger, nullable=False),
+    sa.Column("as_of", TIME, nullable=False),
+    sa.Column("entity_id", sa.Text, nullable=False),
+    _window(),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.PrimaryKeyConstraint("replay", "position", "entity_id", "window", "as_of"),
+    *_replayed("replay", "position"),
+    comment="One row per key that a replayed cycle could not compute.",
+)
+
 # ----------------------------------------------------------------------------------------------- agents
 
 ai_agents = sa.Table(
