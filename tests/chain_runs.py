@@ -173,21 +173,31 @@ def fresh_database(home: Path, prefix: str, template: str = "template0") -> Iter
             connection.execute(drop)
 
 
+def with_driver(url: str) -> str:
+    """The same URL for the orchestrator's storage, which names its driver."""
+    return "postgresql+psycopg2" + url.removeprefix("postgresql")
+
+
 def database_name(url: str) -> str:
     """The database that a URL names."""
     return psycopg.conninfo.conninfo_to_dict(url)["dbname"]  # type: ignore[return-value]
 
 
 def home_on(
-    folder: Path, database_url: str, dagster_url: str, monkeypatch: pytest.MonkeyPatch, world: World
+    folder: Path,
+    database_url: str,
+    dagster_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    world: World | None = None,
 ) -> Home:
-    """A home on two fresh databases of the shared server, with a world in it."""
+    """A home on two databases of the shared server, with a world put into it if one is given."""
     monkeypatch.setenv("ORACLE_DATABASE_URL", database_url)
     monkeypatch.setenv("ORACLE_DAGSTER_DATABASE_URL", dagster_url)
     monkeypatch.setenv("ORACLE_HOME", str(folder))
     database = Database(database_url)
     migrate.upgrade(database)
     database.close()
-    with psycopg.connect(database_url) as connection:
-        insert_world(connection, world)
+    if world is not None:
+        with psycopg.connect(database_url) as connection:
+            insert_world(connection, world)
     return Home(folder)

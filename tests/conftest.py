@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from dagster_postgres import DagsterPostgresStorage
 from psycopg import sql
 
 from oracle_dagster.embedded_postgres import LINGER_VARIABLE, EmbeddedPostgres, Lease
@@ -121,10 +122,19 @@ def migrated_url(embedded_home: Path, migrated_template: str) -> Iterator[str]:
     yield from _fresh_database(embedded_home, "domain", migrated_template)
 
 
+@pytest.fixture(scope="session")
+def dagster_template(embedded_home: Path) -> Iterator[str]:
+    """The name of a database with the orchestrator's tables, to be copied."""
+    for url in _fresh_database(embedded_home, "dagster_template"):
+        # Creates its tables when it is made, and keeps no connection.
+        DagsterPostgresStorage("postgresql+psycopg2" + url.removeprefix("postgresql"))
+        yield url.rpartition("/")[2].partition("?")[0]
+
+
 @pytest.fixture
-def dagster_database_url(embedded_home: Path) -> Iterator[str]:
-    """The same for the orchestrator's storage, with the driver it needs."""
-    for url in _fresh_database(embedded_home, "dagster"):
+def dagster_database_url(embedded_home: Path, dagster_template: str) -> Iterator[str]:
+    """The URL of a storage for the orchestrator, with the driver it needs, dropped afterwards."""
+    for url in _fresh_database(embedded_home, "dagster", dagster_template):
         yield "postgresql+psycopg2" + url.removeprefix("postgresql")
 
 

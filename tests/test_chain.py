@@ -78,7 +78,12 @@ def test_a_run_without_partitions_takes_every_key_the_cycle_knows(chain: Chain) 
 
 @pytest.mark.parametrize("form", ["batch", "range", "single key", "launchpad"])
 def test_every_subset_of_the_chain_runs_in_every_form(chain: Chain, form: str) -> None:
-    """Each of the 15 subsets, after earlier runs exist: exact events, none unpartitioned, all checks told."""
+    """Each of the 15 subsets, after earlier runs exist: exact events, none unpartitioned, all checks told.
+
+    The two forms that name their partitions by tags share their code with the others from there on, so that
+    the shortest and longest subsets do for them.
+    """
+    subsets = SUBSETS if form in {"batch", "launchpad"} else (*SUBSETS[:2], *SUBSETS[-2:])
     keys = {
         "batch": [f"{FIRST}|7d", f"{SECOND}|90d"],
         "range": [f"{FIRST}|1d", f"{FIRST}|7d"],
@@ -95,7 +100,7 @@ def test_every_subset_of_the_chain_runs_in_every_form(chain: Chain, form: str) -
     if form == "batch":
         batch = str(cycles.create_batch(chain.database, [split_key(key) for key in keys]))
         given, tags = {"batch_id": batch}, dict(batch_tags(batch, [split_key(key) for key in keys]))
-    for subset in SUBSETS:
+    for subset in subsets:
         run = chain.run(tags=tags, assets=subset, **given)
         assert run.success, (subset, run.error)
         assert run.counts() == {asset: len(keys) for asset in STAGES if asset in subset}, subset

@@ -39,11 +39,11 @@ FIRST, SECOND = ENTITIES
 
 @pytest.fixture
 def home(
-    tmp_path: Path, database_url: str, dagster_database_url: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, migrated_url: str, dagster_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Home:
     """A home on databases of its own of the shared server, with a small world in it."""
     world = make_world(2, 40, bars=60)
-    return home_on(tmp_path / "home", database_url, dagster_database_url, monkeypatch, world)
+    return home_on(tmp_path / "home", migrated_url, dagster_database_url, monkeypatch, world)
 
 
 @contextmanager

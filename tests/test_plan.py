@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from oracle_dagster.pipeline import STAGES
 from oracle_dagster.planning.plan import Plan, as_object, make_plan
 from oracle_dagster.storage import configuration
 from oracle_dagster.storage.database import Database
-from tests.chain_runs import home_on
+from tests.chain_runs import database_name, fresh_database, home_on, with_driver
 from tests.command import oracle
 from tests.storage_rows import (
     AS_OF,
@@ -50,14 +52,40 @@ RANGES = {
 }
 
 
+@pytest.fixture(scope="module")
+def prepared(
+    embedded_home: Path,
+    migrated_template: str,
+    dagster_template: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[str, str]]:
+    """The names of the two databases of a home with two cycles, to be copied."""
+    with contextlib.ExitStack() as held:
+        patch = held.enter_context(pytest.MonkeyPatch.context())
+        fresh = contextlib.contextmanager(fresh_database)
+        domain = held.enter_context(fresh(embedded_home, "planned", migrated_template))
+        events = held.enter_context(fresh(embedded_home, "planned_dagster", dagster_template))
+        home = home_on(tmp_path_factory.mktemp("plan") / "home", domain, with_driver(events), patch, WORLD)
+        for days in (2, 1):
+            assert run_cycle(home, as_of=ago(days=days)).status == "success"
+        yield database_name(domain), database_name(events)
+
+
+@pytest.fixture
+def database_url(embedded_home: Path, prepared: tuple[str, str]) -> Iterator[str]:
+    yield from fresh_database(embedded_home, "plan", prepared[0])
+
+
 @pytest.fixture
 def home(
-    tmp_path: Path, database_url: str, dagster_database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Home:
-    home = home_on(tmp_path / "home", database_url, dagster_database_url, monkeypatch, WORLD)
-    for days in (2, 1):
-        assert run_cycle(home, as_of=ago(days=days)).status == "success"
-    return home
+    tmp_path: Path,
+    embedded_home: Path,
+    prepared: tuple[str, str],
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Home]:
+    for events in fresh_database(embedded_home, "plan_dagster", prepared[1]):
+        yield home_on(tmp_path / "home", database_url, with_driver(events), monkeypatch)
 
 
 def planned(url: str, settings: dict[str, Any]) -> Plan:
