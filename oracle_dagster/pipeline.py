@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from oracle_core.config import OracleConfig
     from oracle_core.frames import DecisionFrame, ProjectionFrame, SignalFrame, TrendFrame
-    from oracle_core.inputs import CycleInputs, Float, HistoryRows, Int, StandingRows
+    from oracle_core.inputs import CycleInputs, Float, HistoryRows, Int, Keys, StandingRows
     from oracle_dagster.storage.database import Bulk, Database
 
     Frame = SignalFrame | TrendFrame | ProjectionFrame | DecisionFrame
@@ -227,6 +227,42 @@ def rehearse(
         )
         run.block(block)
         yield Rehearsed(run.report(block), run.finished)
+
+
+class Computed(NamedTuple):
+    """What the stages made of the keys of one cycle."""
+
+    signals: SignalFrame
+    trends: TrendFrame
+    projections: ProjectionFrame
+    decided: DecisionFrame
+
+
+def compute(
+    read: CycleInputs,
+    keys: Keys,
+    as_of_us: int,
+    config: OracleConfig,
+    *,
+    history: HistoryRows,
+    standing: StandingRows,
+) -> Computed:
+    """All stages over what was read, as a run computes them, without a database.
+
+    Args:
+        read: what the cycle sees, with the accuracy of the sources.
+        keys: codes into it.
+        as_of_us: the cycle's moment.
+        config: the configuration.
+        history: signed strengths of earlier cycles, by position of the key.
+        standing: the newest earlier recommendation, by position of the key.
+
+    """
+    signals = _plain(score_signals(read, keys, as_of_us, config))
+    trends = _plain(assemble_trends(signals, read, as_of_us, config))
+    projections = _plain(project_trends(trends, read, history, as_of_us, config))
+    decided = _plain(decide(trends, projections, read, standing, as_of_us, config))
+    return Computed(signals, trends, projections, decided)
 
 
 def _asked(keys: Sequence[Key], stages: Collection[str]) -> tuple[list[str], list[Key]]:
