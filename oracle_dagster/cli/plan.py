@@ -60,6 +60,10 @@ def plan(
     file: File = None,
     as_of: AsOf = None,
     as_json: JsonOption = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write the plan as a page.", show_default=False),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Show what changed settings would decide otherwise, and why; write nothing.
@@ -68,12 +72,25 @@ def plan(
     the transitions, every changed decision with the gates and numbers behind it, and what would be rebuilt.
     """
     made = _made(settings, file, as_of, home)
+    if html is not None:
+        _write_page(html, made)
     if as_json:
         from oracle_dagster.planning.plan import as_object
 
         print_json(as_object(made))
         return
     _print(made)
+
+
+def _write_page(file: Path, made: Plan) -> None:
+    from oracle_dagster.planning import page
+    from oracle_dagster.planning.plan import as_object
+
+    try:
+        file.write_text(page.document(as_object(made)), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror}. Name another --html.") from None
+    note(f"wrote {file}")
 
 
 def apply(
