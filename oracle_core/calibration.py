@@ -84,24 +84,26 @@ def signed_probability(call: Int, confidence: Float) -> Float:
         confidence: in [0, 1].
 
     """
-    return 0.5 + 0.5 * call * confidence
+    stated: Float = 0.5 + 0.5 * call * confidence
+    return stated
 
 
 def average_probability(average: Float) -> Float:
     """The same of an average sentiment: ``(1 + average) / 2``, clamped to [0, 1]; NaN stays NaN."""
-    return np.clip(0.5 + 0.5 * average, 0.0, 1.0)
+    stated: Float = np.clip(0.5 + 0.5 * average, 0.0, 1.0)
+    return stated
 
 
 def squared_error(stated: Float, rose: Bool) -> Float:
     """The Brier score of each row: 0 for certainty that was right, 1 for certainty that was wrong."""
-    error = np.where(rose, 1.0 - stated, stated)
-    return np.square(error)
+    return np.square(np.where(rose, 1.0 - stated, stated))
 
 
 def surprise(stated: Float, rose: Bool) -> Float:
     """The log loss of each row in nats; see ``LEAST_PROBABILITY``."""
     right = np.where(rose, stated, 1.0 - stated)
-    return -np.log(np.clip(right, LEAST_PROBABILITY, 1.0 - LEAST_PROBABILITY))
+    loss: Float = -np.log(np.clip(right, LEAST_PROBABILITY, 1.0 - LEAST_PROBABILITY))
+    return loss
 
 
 def day_sums(judged: Judged, days: int) -> Float:
@@ -157,22 +159,22 @@ def measures(sums: Float) -> dict[str, Float]:
 
     """
     s = {name: sums[..., at] for at, name in enumerate(SUMS)}
-    base = _share(s["rises"], s["decisions"])
-    called = _share(s["called_rises"], s["calls"])
+    base = share(s["rises"], s["decisions"])
+    called = share(s["called_rises"], s["calls"])
     found = {
         "decisions": s["decisions"],
         "base_rate": base,
         "calls": s["calls"],
-        "hit_rate": _share(s["hits"], s["calls"]),
+        "hit_rate": share(s["hits"], s["calls"]),
         "hit_rate_base": np.maximum(called, 1.0 - called),
-        "hit_rate_plain": _share(s["plain_hits"], s["plain_calls"]),
+        "hit_rate_plain": share(s["plain_hits"], s["plain_calls"]),
         "brier_base": base * (1.0 - base),
         "log_loss_base": _entropy(base),
     }
     for name in FORECASTS:
-        found[f"brier_{name}"] = _share(s[f"squares_{name}"], s[f"stated_{name}"])
-        found[f"log_loss_{name}"] = _share(s[f"logs_{name}"], s[f"stated_{name}"])
-        found[f"skill_{name}"] = 1.0 - _share(found[f"brier_{name}"], found["brier_base"])
+        found[f"brier_{name}"] = share(s[f"squares_{name}"], s[f"stated_{name}"])
+        found[f"log_loss_{name}"] = share(s[f"logs_{name}"], s[f"stated_{name}"])
+        found[f"skill_{name}"] = 1.0 - share(found[f"brier_{name}"], found["brier_base"])
     found["hit_rate_minus_base"] = found["hit_rate"] - found["hit_rate_base"]
     found["hit_rate_minus_plain"] = found["hit_rate"] - found["hit_rate_plain"]
     for name in ("confidence", "p_bull"):
@@ -181,7 +183,8 @@ def measures(sums: Float) -> dict[str, Float]:
     return found
 
 
-def _share(part: Float, whole: Float) -> Float:
+def share(part: Float, whole: Float) -> Float:
+    """``part / whole``, NaN where there is no whole."""
     return np.where(whole == 0.0, np.nan, part / np.where(whole == 0.0, 1.0, whole))
 
 
@@ -268,8 +271,8 @@ def reliability(sums: Float) -> Reliability:
         low=low,
         high=(np.arange(BINS) + 1) / BINS,
         count=count.astype(np.int64),
-        stated=_share(stated, count),
-        rose=_share(rose, count),
+        stated=share(stated, count),
+        rose=share(rose, count),
     )
 
 
@@ -354,4 +357,4 @@ def group_means(group: Int, values: Float, groups: int) -> Float:
     """The mean of each group; NaN for an empty one."""
     count = np.bincount(group, minlength=groups).astype(np.float64)
     total = np.bincount(group, weights=values, minlength=groups).astype(np.float64)
-    return _share(total, count)
+    return share(total, count)

@@ -20,6 +20,7 @@ from oracle_dagster.cli import (
     housekeeping,
     inputs,
     plan,
+    replay,
     serve,
     setup,
     tables,
@@ -46,7 +47,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
-    computing = (inputs, cycles, plan, explain, tables)
+    computing = (inputs, cycles, plan, explain, replay, tables)
     for module in (
         demonstration,
         serve,

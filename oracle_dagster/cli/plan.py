@@ -149,7 +149,7 @@ def _made(settings: list[str] | None, file: Path | None, as_of: datetime | None,
     from oracle_dagster.planning.plan import make_plan
     from oracle_dagster.storage import configuration, migrate
 
-    wanted = {**_from_file(file), **assignments(settings or [])}
+    wanted = {**settings_of(file), **assignments(settings or [])}
     if not wanted:
         raise typer.BadParameter("name what to change: --set eligibility.min_confidence=0.45, or --file FILE")
     with opened(home) as database, progress("planning") as advance:
@@ -163,7 +163,8 @@ def _made(settings: list[str] | None, file: Path | None, as_of: datetime | None,
         )
 
 
-def _from_file(file: Path | None) -> dict[str, Any]:
+def settings_of(file: Path | None) -> dict[str, Any]:
+    """The settings of a TOML or JSON file, by path; none without a file."""
     if file is None:
         return {}
     try:

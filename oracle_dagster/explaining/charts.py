@@ -30,7 +30,7 @@ QUIET: Final = "#8a8f98"
 INK: Final = "#1d2430"
 BARS: Final = 16
 _EVENT_LABELS: Final = 8
-_STYLE: Final = {
+STYLE: Final = {
     "svg.fonttype": "none",
     "svg.hashsalt": "oracle",
     "font.family": "sans-serif",
@@ -43,7 +43,8 @@ _STYLE: Final = {
 }
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
+    """The figure as text; the same figure gives the same bytes."""
     out = io.StringIO()
     canvas: Any = FigureCanvasSVG(figure)  # the library has no types for it
     canvas.print_svg(out, metadata={"Date": None, "Creator": None})
@@ -51,7 +52,8 @@ def _svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _plain(axes: Axes) -> None:
+def bare(axes: Axes) -> None:
+    """Only what is needed to read the values: no frame, no ticks."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -101,7 +103,7 @@ def _steps(  # noqa: PLR0917 - start, way, end
     limits: Sequence[float],
     first: str | None = None,
 ) -> str:
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         rows = len(steps) + 1 + (first is not None)
         figure = Figure(figsize=(8.6, 0.62 + 0.27 * rows), layout="constrained")
         axes = figure.add_subplot()
@@ -129,19 +131,19 @@ def _steps(  # noqa: PLR0917 - start, way, end
         right.set_yticks(range(len(values)), values)
         right.spines["right"].set_visible(False)
         right.tick_params(length=0)
-        _plain(axes)
+        bare(axes)
         axes.margins(x=0.03)
         if first is not None:  # the way matters, not how far it is from 0
             way = list(accumulate((step for _, step in steps), initial=start))
             low, high = min(way), max(way)
             room = max(high - low, 1e-6)
             axes.set_xlim(low - 0.25 * room, high + 0.05 * room)
-        return _svg(figure)
+        return svg(figure)
 
 
 def history(page: Object) -> str:
     """What was said (dots, as large as their weight), what it averaged in each cycle, what happened."""
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(8.6, 3.5), layout="constrained")
         axes = figure.add_subplot()
         counted = [s for s in page["signals"] if s["counted"]]
@@ -205,6 +207,6 @@ def history(page: Object) -> str:
         axes.xaxis.set_major_locator(locator)
         formatter: Any = ConciseDateFormatter
         axes.xaxis.set_major_formatter(formatter(locator))
-        _plain(axes)
+        bare(axes)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, frameon=False, fontsize=8.5)
-        return _svg(figure)
+        return svg(figure)
