@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 _MORE_STYLE: Final = """
-span.range { color: #667; font-size: 12px; white-space: nowrap; }
+span.key { white-space: nowrap; } span.range { color: #667; font-size: 12px; white-space: nowrap; }
 dt { font-weight: 600; } dd { margin: 0 0 8px; max-width: 92ch; }
 """
 QUALITY: Final = (
@@ -66,12 +66,16 @@ def quality_rows(configuration: Object) -> Iterator[tuple[str, ...]]:
 
 def summary(report: Object) -> list[str]:
     """The report in sentences, one paragraph each."""
-    span = f"{report['cycles']:,} cycles from {report['from']} to {report['to']}"
-    told = [f"{span}, {report['entities']:,} entities, windows {', '.join(report['windows'])}"]
+    told = [_span(report)]
     for configuration in report["configurations"]:
         told += _told(configuration, report["cycles"])
     told.append(f"Equity of the market in equal parts: {_earned(report['market'])}")
     return told
+
+
+def _span(report: Object) -> str:
+    span = f"{report['cycles']:,} cycles from {report['from']} to {report['to']}"
+    return f"{span}, {report['entities']:,} entities, windows {', '.join(report['windows'])}"
 
 
 def _told(configuration: Object, cycles: int) -> Iterator[str]:
@@ -129,7 +133,10 @@ def document(report: Object) -> str:
     sections: list[tuple[str, str]] = []
     for configuration in report["configurations"]:
         name = configuration["name"]
+        first, *rest = _told(configuration, report["cycles"])
+        texts = f'<p class="bold">{escape(first)}.</p>' + "".join(f"<p>{escape(text)}.</p>" for text in rest)
         sections += [
+            (name, texts),
             (f"Reliability: {name}", _figure("lines: 95 % by day", pictures.reliability(configuration))),
             (f"How good: {name}", _scores(configuration)),
         ]
@@ -157,7 +164,7 @@ def document(report: Object) -> str:
         )
     )
     told = "".join(f"<section><h2>{escape(name)}</h2>{body}</section>" for name, body in sections)
-    texts = "".join(f"<p>{escape(text)}.</p>" for text in summary(report))
+    texts = f"<p>{escape(_span(report))}.</p>"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -195,11 +202,12 @@ def _cell(measure: Object, digits: int = 3) -> str:
 def _scores(configuration: Object) -> str:
     forecasts = [name for name in pictures.LABELS if name in configuration["reliability"]]
     heads = ["", "", "judged", "rises", "calls", "hit rate", "base", "plain", "Brier base"]
-    heads += [f"Brier {pictures.LABELS[name].split(' with')[0]}" for name in forecasts]
-    logs = ["", "", "log loss base", *(f"log loss {pictures.LABELS[n].split(' with')[0]}" for n in forecasts)]
+    heads += ["plain", *(f"Brier {name}" for name in forecasts if name != "plain")]
+    logs = ["", "", "log loss base", *(f"log loss {name}" for name in forecasts)]
+    logs += [f"calibr. {name}" for name in forecasts]
     briers, losses = [], []
     for dimension, name, judged, m in quality(configuration):
-        key = [escape(dimension), f"<b>{escape(name)}</b>"]
+        key = [f'<span class="key">{escape(dimension)}</span>', f"<b>{escape(name)}</b>"]
         briers.append(
             [
                 *key,
@@ -210,10 +218,19 @@ def _scores(configuration: Object) -> str:
                 number(m["hit_rate_base"]["value"]),
                 number(m["hit_rate_plain"]["value"]),
                 number(m["brier_base"]["value"], 4),
-                *(_cell(m[f"brier_{n}"], 4) for n in forecasts),
+                number(m["brier_plain"]["value"], 4),
+                *(_cell(m[f"brier_{n}"], 4) for n in forecasts if n != "plain"),
             ]
         )
-        losses.append([*key, _cell(m["log_loss_base"]), *(_cell(m[f"log_loss_{n}"]) for n in forecasts)])
+        errors = configuration["scores"][dimension][name]["calibration_error"]
+        losses.append(
+            [
+                *key,
+                number(m["log_loss_base"]["value"]),
+                *(_cell(m[f"log_loss_{n}"]) for n in forecasts),
+                *(number(errors[n]) for n in forecasts),
+            ]
+        )
     return _table(heads, briers) + _table(logs, losses)
 
 
@@ -237,8 +254,7 @@ def _equity(report: Object) -> str:
 
 def _compared(report: Object) -> str:
     wanted = (
-        "hit_rate", "brier_confidence", "brier_p_bull", "brier_plain", "log_loss_confidence",
-        "log_loss_p_bull",
+        "hit_rate", "brier_confidence", "brier_p_bull", "log_loss_confidence", "log_loss_p_bull",
     )  # fmt: skip
     rows = [
         [

@@ -39,10 +39,8 @@ def reliability(configuration: Object) -> str:
         upper.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="calibrated")
         base = configuration["scores"]["all"]["all"]["measures"]["base_rate"]["value"]
         if base is not None:
-            upper.axhline(base, color=GREEN, linewidth=0.9, linestyle=(0, (1, 2)))
-            upper.text(
-                1.0, base, f" base rate {base:.3f}", color=GREEN, va="bottom", ha="right", fontsize=8.5
-            )
+            dots, name = (0, (1, 2)), f"base rate {base:.3f}"
+            upper.axhline(base, color=GREEN, linewidth=1.1, linestyle=dots, label=name)
         for at, (name, told) in enumerate(forecasts.items()):
             filled = [row for row in told["bins"] if row["count"] > 0]
             total = sum(row["count"] for row in filled)

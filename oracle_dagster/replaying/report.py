@@ -61,6 +61,8 @@ HOW: Final = {
     "side: known only afterwards, so no constant does better",
     "brier": "mean squared error of the probability: 0 is perfect, 1/4 is always saying 1/2",
     "log_loss": "in nats; probabilities are kept 1e-6 away from 0 and 1",
+    "calibration_error": "distance between the mean probability of a tenth and its share of rises, averaged "
+    "over the decisions",
     "intervals": f"{LEVEL:.0%} of {DRAWS:,} histories drawn with replacement from the cycles, all decisions "
     "of a cycle together (by day), and from stretches of seven days (by week), because the returns of "
     "neighbouring days overlap",
@@ -226,12 +228,22 @@ def _scores(d: _Decisions, days: int, per_week: int) -> Object:
             where = codes == code
             if where.any():
                 sums = calibration.day_sums(d.rows.take(where[d.judged]), days)
-                found[name] = {"counts": _counts(d, where), "measures": _measured(sums, per_week)}
+                found[name] = {
+                    "counts": _counts(d, where),
+                    "measures": _measured(sums, per_week),
+                    "calibration_error": _distances(d.rows.take(where[d.judged])),
+                }
         return found
 
     whole = calibration.day_sums(d.rows, days)
     return {
-        "all": {"all": {"counts": _counts(d), "measures": _measured(whole, per_week)}},
+        "all": {
+            "all": {
+                "counts": _counts(d),
+                "measures": _measured(whole, per_week),
+                "calibration_error": _distances(d.rows),
+            }
+        },
         "window": group(d.window, WINDOWS),
         "action": group(d.action, _ACTIONS),
         "mode": group(d.mode, _MODES),
@@ -297,6 +309,15 @@ def _reliability(d: _Decisions, days: int, per_week: int) -> Object:
                 for at in range(calibration.BINS)
             ],
         }
+    return found
+
+
+def _distances(rows: calibration.Judged) -> dict[str, float | None]:
+    """The calibration error of each forecast."""
+    found = {}
+    for name in calibration.FORECASTS:
+        sums = calibration.bin_sums(np.zeros(len(rows.day), np.int64), getattr(rows, name), rows.rose, 1)
+        found[name] = _number(calibration.calibration_error(calibration.reliability(sums[0])))
     return found
 
 
