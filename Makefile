@@ -10,7 +10,7 @@ INSTALL = $(PIP) install --quiet --retries 10 -c constraints.txt
 # Absolute paths are baked into an environment; one that was moved or lost its interpreter is installed anew.
 MOVED := $(shell if test -f $(STAMP) && test "$$(cat $(STAMP))" = "$$(pwd -P)" && $(BIN)/python -c ''; then :; else rm -f $(STAMP); fi)
 
-.PHONY: help venv demo dev test acceptance mutants lint format bench constraints clean
+.PHONY: help venv demo dev test acceptance mutants lint format bench bench-full constraints clean
 
 help:
 	@echo 'make demo         load the bundled 2016 polls, decide, print the table (asks nothing, safe to repeat)'
@@ -20,7 +20,8 @@ help:
 	@echo 'make mutants      mutation testing of the rules in oracle_core, at least 95 % killed'
 	@echo 'make lint         ruff, mypy (strict) and the import contracts'
 	@echo 'make format       let ruff rewrite what it can'
-	@echo 'make bench        the benchmarks, printed'
+	@echo 'make bench        the benchmarks, as one table (under ten minutes on two cores)'
+	@echo 'make bench-full   the same at full sizes'
 	@echo 'make constraints  resolve constraints.txt anew from pyproject.toml'
 	@echo 'make clean        remove caches and build leftovers (keeps .venv and .oracle)'
 
@@ -62,6 +63,10 @@ format: $(STAMP)
 bench: $(STAMP)
 	@$(INSTALL) --no-build-isolation -e '.[dev,bench]'
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-full: $(STAMP)
+	@$(INSTALL) --no-build-isolation -e '.[dev,bench]'
+	@$(BIN)/python -m benchmarks --size full $(ARGS)
 
 constraints:
 	@PYTHON="$$(PYTHON='$(PYTHON)' sh .ci/python.sh)" && "$$PYTHON" .ci/constraints.py $(ARGS)

@@ -1,6 +1,6 @@
 """How fast `ingest` is, against the same rows sent to the same tables the same way without validation.
 
-Run with ``python benchmarks/ingestion.py``. Each round measures both, in turn, on emptied tables of a private
+Each round measures both, in turn, on emptied tables of a private
 embedded server: ``ingest`` from a JSON-lines file, and the bare transport, which is handed the finished
 columns in memory and only copies them (ADBC's binary COPY, as many records per transaction).
 """
@@ -8,21 +8,21 @@ columns in memory and only copies them (ADBC's binary COPY, as many records per 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import random
 import tempfile
-import threading
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
+from benchmarks.harness import Figure, PeakMemory, Size, alternate, ratio
 from oracle_dagster.embedded_postgres import EmbeddedPostgres
 from oracle_dagster.ingestion import ingest
 from oracle_dagster.ingestion.columns import columns_of
@@ -93,77 +93,62 @@ def bare_transport(database: Database, blocks: list[dict[str, Any]]) -> float:
     return time.perf_counter() - started
 
 
-class PeakMemory:
-    """The largest resident size of this process while the context is open, in MiB."""
-
-    def __enter__(self) -> Self:
-        """Start watching."""
-        self.mebibytes = 0.0
-        self._done = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop watching."""
-        self._done.set()
-        self._watcher.join()
-
-    def _watch(self) -> None:
-        process = psutil.Process()
-        while not self._done.wait(0.05):
-            self.mebibytes = max(self.mebibytes, process.memory_info().rss / 2**20)
-
-
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Measure the peak memory of one ingestion, and print it."""
+    parser = argparse.ArgumentParser(description="The peak resident memory of one ingestion.")
     parser.add_argument("--documents", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--memory", action="store_true", help="only ingest once and print the peak memory")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with served(arguments.documents) as (database, path):
+        with PeakMemory() as peak:
+            report = ingest(database, path, now=NOW, known_at="published")
+        assert report.total.inserted == arguments.documents, report.summary()
+        print(f"{arguments.documents} documents, peak resident memory {peak.mebibytes:.0f} MiB")
+
+
+@contextlib.contextmanager
+def served(count: int) -> Iterator[tuple[Database, Path]]:
+    """A database on a server of its own, and a file with documents."""
+    with tempfile.TemporaryDirectory(prefix="oracle-bench-") as folder:
         path = Path(folder) / "documents.jsonl"
-        write_documents(path, arguments.documents)
+        write_documents(path, count)
         with EmbeddedPostgres(Path(folder) / "home").acquire() as lease:
             database = Database(lease.url("oracle"))
             migrate.upgrade(database)
-            if arguments.memory:
-                measure_memory(database, path, arguments.documents)
-            else:
-                compare(database, path, arguments.documents, arguments.rounds)
+            yield database, path
             database.close()
         EmbeddedPostgres(Path(folder) / "home").wait_until_stopped()
 
 
-def measure_memory(database: Database, path: Path, count: int) -> None:
-    """Ingest once and print the peak resident memory."""
-    with PeakMemory() as peak:
-        report = ingest(database, path, now=NOW, known_at="published")
-    assert report.total.inserted == count, report.summary()
-    print(f"{count} documents, peak resident memory {peak.mebibytes:.0f} MiB")
+SIZES: dict[Size, tuple[int, int]] = {"tiny": (100, 1), "bench": (30_000, 5), "full": (100_000, 5)}
 
 
-def compare(database: Database, path: Path, count: int, rounds: int) -> None:
-    """Alternate both ways and print rates and their ratio."""
-    blocks = list(finished_blocks(path))
-    rates: dict[str, list[float]] = {"ingest": [], "bare transport": []}
-    for _ in range(rounds):
-        empty(database)
-        rates["bare transport"].append(count / bare_transport(database, blocks))
-        empty(database)
-        started = time.perf_counter()
-        report = ingest(database, path, now=NOW, known_at="published")
-        rates["ingest"].append(count / (time.perf_counter() - started))
-        assert report.total.inserted == count, report.summary()
-    print(f"{count} documents, {BLOCK_RECORDS} per transaction, {rounds} rounds in turn")
-    for name, values in rates.items():
-        each = ", ".join(f"{value:,.0f}" for value in values)
-        print(f"{name:15} {median(values):>10,.0f} documents/s   ({each})")
-    pairs = [a / b for a, b in zip(rates["ingest"], rates["bare transport"], strict=True)]
-    print(f"ratio           {median(pairs):>10.2f}               (at least 0.70 wanted)")
+def figures(size: Size) -> list[Figure]:
+    """The rate of ``ingest`` against that of the bare transport, in turn, each on emptied tables."""
+    count, rounds = SIZES[size]
+    with served(count) as (database, path):
+        blocks = list(finished_blocks(path))
+
+        def validated() -> None:
+            report = ingest(database, path, now=NOW, known_at="published")
+            assert report.total.inserted == count, report.summary()
+
+        seconds = alternate(
+            {"bare": lambda: bare_transport(database, blocks), "ingest": validated},
+            rounds,
+            before=lambda _: empty(database),
+        )
+    return [
+        Figure(
+            "ingestion",
+            "documents per second of the bare transport",
+            "of `ingest`",
+            ratio(seconds, "ingest", "bare"),
+            1.0 / 0.7,
+            at_most=True,
+            sizes=f"{count:,} documents, {BLOCK_RECORDS:,} per transaction",
+            notes={"ingest documents per second": count / median(seconds["ingest"])},
+        )
+    ]
 
 
 if __name__ == "__main__":

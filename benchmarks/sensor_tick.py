@@ -17,6 +17,7 @@ from statistics import median
 
 import psycopg
 
+from benchmarks.harness import Figure, Size, Spread
 from oracle_dagster import tick
 from oracle_dagster.embedded_postgres import EmbeddedPostgres
 from oracle_dagster.news import Debounce
@@ -63,11 +64,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Measured:
-    """Median seconds of a tick over few and over many documents, and of a tick without news over many."""
+    """Median seconds of a tick over few and over many documents, and of a tick without news over many.
+
+    ``rounds`` holds the ratio of many to few of every round.
+    """
 
     few: float
     many: float
     idle: float
+    rounds: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -110,7 +115,35 @@ def measure(folder: Path, *, few: int, many: int, new: int, rounds: int) -> Meas
                     seconds[2].extend([rest] if place == 1 else [])
         for _, database in sides:
             database.close()
-    return Measured(*map(median, seconds))
+    few_seconds, many_seconds, _ = seconds
+    pairs = zip(many_seconds, few_seconds, strict=True)
+    return Measured(*map(median, seconds), rounds=tuple(a / b for a, b in pairs))
+
+
+SIZES: dict[Size, dict[str, int]] = {
+    "tiny": {"few": 50, "many": 200, "new": 5, "rounds": 1},
+    "bench": {"few": 10_000, "many": 300_000, "new": 200, "rounds": 9},
+    "full": {"few": 10_000, "many": 1_000_000, "new": 200, "rounds": 15},
+}
+
+
+def figures(size: Size) -> list[Figure]:
+    """A tick over many documents against one over few."""
+    sizes = SIZES[size]
+    with tempfile.TemporaryDirectory(prefix="oracle-bench-") as folder:
+        found = measure(Path(folder), **sizes)
+    return [
+        Figure(
+            "sensor tick",
+            f"tick with {sizes['many']:,} documents stored",
+            f"tick with {sizes['few']:,}",
+            Spread.of(found.rounds),
+            LARGEST_RATIO,
+            at_most=True,
+            sizes=f"{sizes['new']:,} new documents per tick",
+            notes={"tick ms": 1e3 * found.many, "tick without news ms": 1e3 * found.idle},
+        )
+    ]
 
 
 def main() -> None:
