@@ -40,7 +40,9 @@ demo: $(STAMP)
 dev: $(STAMP)
 	@$(BIN)/oracle dev $(ARGS)
 
+# Compiled once, also where Python is told not to write what it compiles: the tests start hundreds of processes.
 test: $(STAMP)
+	@$(BIN)/python -m compileall -q oracle_core oracle_dagster tests
 	@$(BIN)/python -m pytest -n 2 -m 'not acceptance' $(ARGS)
 
 acceptance: $(STAMP)
