@@ -31,6 +31,7 @@ from oracle_core.cycle import (
 )
 from oracle_core.enums import EvidenceRole, MarketRegime, PipelineMode, TrendDirection
 from oracle_core.regime import direction_thresholds
+from oracle_core.rules import rules_for
 from oracle_dagster.rewriting import wordings
 from oracle_dagster.rewriting.theses import Rewriter
 from oracle_dagster.storage import cycles, decisions, inputs, results, seals
@@ -186,6 +187,7 @@ def rehearse(
     change: Change | None = None,
     on_progress: Progress | None = None,
     block_entities: int = BLOCK_ENTITIES,
+    reads: Reads | None = None,
 ) -> Iterator[Rehearsed]:
     """Compute what :func:`run_stages` would write for the keys, by the same code, and write nothing.
 
@@ -201,6 +203,8 @@ def rehearse(
         change: applied to what is read of every block, for asking what would be if.
         on_progress: called with the phase, the keys done and all keys, before and after every block.
         block_entities: entities worked on at a time; what is yielded bounds the memory, not the sum of it.
+        reads: given to several rehearsals that are taken in turn, what they read is read once; then the
+            report names failures only.
 
     Yields:
         One result per block of entities.
@@ -211,7 +215,8 @@ def rehearse(
 
     """
     chosen, ordered = _asked(keys, stages)
-    shared: dict[tuple[int, int], inputs.Shared] = {}  # the graph and the events, read once for all blocks
+    # The graph and the events, read once for all blocks.
+    shared: dict[tuple[int, int], inputs.Shared] = {} if reads is None else reads.shared(cycle.config)
     for block in _blocks(ordered, on_progress, block_entities):
         run = _Run(
             database,
@@ -224,9 +229,38 @@ def rehearse(
             accuracy=accuracy,
             change=change,
             shared=shared,
+            reads=reads,
         )
+        if reads is not None:
+            reads.begin(block)
         run.block(block)
         yield Rehearsed(run.report(block), run.finished)
+
+
+class Reads:
+    """What several rehearsals of one moment and configuration version read alike, of one block at a time."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._block: tuple[Key, ...] = ()
+        self._held: dict[object, Any] = {}
+        self._shared: dict[str, dict[tuple[int, int], inputs.Shared]] = {}
+
+    def shared(self, config: OracleConfig) -> dict[tuple[int, int], inputs.Shared]:
+        """What blocks have in common, which depends on how the sources are judged."""
+        return self._shared.setdefault(config.fingerprint("accuracy"), {})
+
+    def begin(self, block: Sequence[Key]) -> None:
+        """Forget the block before, unless it is this one."""
+        if tuple(block) != self._block:
+            self._block, self._held = tuple(block), {}
+
+    def once(self, name: object, read: Callable[[], T]) -> T:
+        """What was read under this name; else read it."""
+        if name not in self._held:
+            self._held[name] = read()
+        found: T = self._held[name]
+        return found
 
 
 class Computed(NamedTuple):
@@ -492,8 +526,10 @@ class _Run:
         change: Change | None = None,
         first_stages: Mapping[Key, str | None] | None = None,
         shared: dict[tuple[int, int], inputs.Shared] | None = None,
+        reads: Reads | None = None,
     ) -> None:
         self.database = database
+        self._reads = reads
         self._first_stages = first_stages or {}
         self._rewriter = rewriter
         self._writers = _tables() if writers is None else writers
@@ -532,6 +568,10 @@ class _Run:
             middle = len(keys) // 2
             self.block(keys[:middle])
             self.block(keys[middle:])
+
+    def _once(self, name: tuple[object, ...], read: Callable[[], T]) -> T:
+        """Read, unless a rehearsal beside this one has; ``name`` says everything that it depends on."""
+        return read() if self._reads is None else self._reads.once(name, read)
 
     def _compute(self, keys: list[Key]) -> None:
         entering = self._entering(keys)
@@ -583,7 +623,8 @@ class _Run:
                     bulk, self.cycle, known, shared, neighbours="weighted_signals" in self.stages
                 )
 
-            known, columns = self.database.run(read, "REPEATABLE READ")
+            name = ("inputs", tuple(entities), id(shared), *_scope(self.cycle.config))
+            known, columns = self._once(name, lambda: self.database.run(read, "REPEATABLE READ"))
         if self._change is not None:
             columns = self._change(columns)
         newest = np.full(len(columns.entities), -1, np.int64)
@@ -615,8 +656,13 @@ class _Run:
         with self._phases.phase("write"):
             return self.database.run(transaction)
 
-    def _look_up(self, part: Part, read: Callable[[Bulk], T], bulk: Bulk | None = None) -> T:
-        """Read something of the keys of a part, in the transaction that writes them or in one of its own."""
+    def _look_up(
+        self, part: Part, read: Callable[[Bulk], T], bulk: Bulk | None = None, name: tuple[object, ...] = ()
+    ) -> T:
+        """Read something of the keys of a part, in the transaction that writes them or in one of its own.
+
+        With a name that says what it depends on beside keys and cycle, rehearsals read it once.
+        """
         with self._phases.phase("read"):
             if bulk is not None:
                 return read(bulk)
@@ -626,7 +672,10 @@ class _Run:
                 cycles.stage_keys(bulk, part.keys)
                 return read(bulk)
 
-            return self.database.run(transaction, "REPEATABLE READ")
+            if not name:
+                return self.database.run(transaction, "REPEATABLE READ")
+            whole = (*name, tuple(part.keys), part.cycle.as_of_us, part.cycle.config_version)
+            return self._once(whole, lambda: self.database.run(transaction, "REPEATABLE READ"))
 
     # ------------------------------------------------------------------------------------- stages
 
@@ -635,7 +684,8 @@ class _Run:
         with self._phases.phase("score"):
             frame = _plain(score_signals(read.inputs, keys, part.cycle.as_of_us, part.cycle.config))
         self._write(part, lambda bulk: self._writers.signals(bulk, frame))
-        self._tell_signals(part, read, frame)
+        if self._reads is None:
+            self._tell_signals(part, read, frame)
         return [dataclasses.replace(part, signals=frame)]
 
     def _tell_signals(self, part: Part, read: _Slice, frame: SignalFrame) -> None:
@@ -654,7 +704,8 @@ class _Run:
                 frame = _plain(assemble_trends(signals, read.inputs, each.cycle.as_of_us, config))
             _, history = self._write(each, partial(self._write_trends, part=each, frame=frame))
             self.without_history += 0 if history else len(each.keys)
-            self._tell_trends(each, read, frame, history=history)
+            if self._reads is None:
+                self._tell_trends(each, read, frame, history=history)
             done.append(dataclasses.replace(each, signals=signals, trends=frame))
         return done
 
@@ -689,7 +740,8 @@ class _Run:
         done = []
         for each, trends in self._trends_of(part, read, "trend_projections"):
             history, frame = self._write(each, partial(self._project, part=each, trends=trends, read=read))
-            self._tell_projections(each, read, frame)
+            if self._reads is None:
+                self._tell_projections(each, read, frame)
             done.append(dataclasses.replace(each, trends=trends, history=history, projections=frame))
         return done
 
@@ -711,7 +763,12 @@ class _Run:
         self, bulk: Bulk | None, part: Part, trends: TrendFrame, read: _Slice
     ) -> tuple[HistoryRows, ProjectionFrame]:
         """Read the history under the locks, so that what it holds is what a repeat will find."""
-        history = self._look_up(part, lambda bulk: results.read_history(bulk, part.cycle), bulk)
+        history = self._look_up(
+            part,
+            lambda bulk: results.read_history(bulk, part.cycle),
+            bulk,
+            name=("history", part.cycle.config.projection.ew_max_differences),
+        )
         with self._phases.phase("project"):
             frame = _plain(
                 project_trends(trends, read.inputs, history, part.cycle.as_of_us, part.cycle.config)
@@ -727,7 +784,8 @@ class _Run:
                 self._decide, part=each, trends=trends, projections=projections, read=read, found=found
             )
             decided = self._write(each, work)
-            self._tell_decisions(decided, read, trends)
+            if self._reads is None:
+                self._tell_decisions(decided, read, trends)
             _log.debug("%d of %d recommendations were new", decided.written, len(each.keys))
             done.append(decided.part)
         return done
@@ -767,9 +825,14 @@ class _Run:
         read: _Slice,
         found: Mapping[str, decisions.Wording],
     ) -> _Decided:
-        standing = self._look_up(part, decisions.read_standing, bulk)
+        standing = self._look_up(part, decisions.read_standing, bulk, name=("standing",))
         frame = self._judged(part, trends, projections, read, standing)
-        stored = self._look_up(part, lambda bulk: decisions.read_wordings(bulk, part.cycle, part.keys), bulk)
+        stored = self._look_up(
+            part,
+            lambda bulk: decisions.read_wordings(bulk, part.cycle, part.keys),
+            bulk,
+            name=("wordings",),
+        )
         made = self._made(part, frame, trends, standing)
         theses, made = wordings.applied(frame, made, stored=stored, found=found)
         worded = dataclasses.replace(frame, thesis=theses)
@@ -838,7 +901,7 @@ class _Run:
         if part.signals is not None:
             yield part, part.signals
             return
-        table = self._stored(part, "trend_windows", results.upstream_signals)
+        table = self._stored(part, "trend_windows", results.upstream_signals, "signals")
         sources: dict[tuple[str, Any, Any], list[int]] = {}
         for row in table.to_pylist():
             source = (None, None) if row["stored"] else (row["as_of"], row["config_version"])
@@ -848,10 +911,13 @@ class _Run:
             each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
             coded = results.key_rows(keys, read.place)
             if as_of is None:
-                frame = self._look_up(each, partial(results.read_signals, keys=coded))
+                frame = self._look_up(each, partial(results.read_signals, keys=coded), name=("signals",))
                 yield each, frame
             else:
-                again = self._again(as_of, config_version, keys)
+                again = self._once(
+                    ("again", as_of, config_version, tuple(keys)),
+                    partial(self._again, as_of, config_version, keys),
+                )
                 yield each, dataclasses.replace(again, keys=coded)
 
     def _again(self, as_of: datetime, config_version: int, keys: Sequence[Key]) -> SignalFrame:
@@ -872,20 +938,21 @@ class _Run:
         if part.trends is not None:
             yield part, part.trends
             return
-        table = self._stored(part, stage, partial(results.read_trends, stage=stage))
+        table = self._stored(part, stage, partial(results.read_trends, stage=stage), "trends")
         for mode in PipelineMode:
             rows = table.filter(pa.compute.equal(table.column("pipeline_mode"), mode.value))
             keys = [part.keys[at] for at in rows.column("position").to_pylist()]
             if keys:
                 each = dataclasses.replace(part, keys=keys, cycle=_under(part.cycle, mode))
                 coded = results.key_rows(keys, read.place)
-                yield each, results.trend_frame(rows, coded)
+                name = ("trend_frame", stage, tuple(keys), each.cycle.as_of_us, each.cycle.config_version)
+                yield each, self._once(name, partial(results.trend_frame, rows, coded))
 
     def _projections_of(self, part: Part, read: _Slice) -> Iterator[tuple[Part, TrendFrame, ProjectionFrame]]:
         if part.trends is not None and part.projections is not None:
             yield part, part.trends, part.projections
             return
-        table = self._stored(part, "recommendations", results.read_projections)
+        table = self._stored(part, "recommendations", results.read_projections, "projections")
         found = table.column("position").to_pylist()
         keys = [part.keys[at] for at in found]
         trends = None if part.trends is None else results.take_trends(part.trends, np.array(found, np.int64))
@@ -895,9 +962,9 @@ class _Run:
             rows = table.take(pa.array([row[key] for key in each.keys], pa.int64()))
             yield each, each_trends, results.projection_frame(rows, each_trends.keys)
 
-    def _stored(self, part: Part, stage: str, read: Callable[[Bulk], pa.Table]) -> pa.Table:
+    def _stored(self, part: Part, stage: str, read: Callable[[Bulk], pa.Table], what: str) -> pa.Table:
         """What earlier runs stored for the keys of a part; keys without it fail."""
-        table = self._look_up(part, read)
+        table = self._look_up(part, read, name=("stored", what, stage))
         found = set(table.column("position").to_pylist())
         before = ", ".join(STAGES[: STAGES.index(stage)])
         for at, key in enumerate(part.keys):
@@ -959,6 +1026,13 @@ _DIRECTIONS: Final = tuple(d.value for d in TrendDirection)
 _REGIMES: Final = tuple(r.value for r in MarketRegime)
 _ROLES: Final = tuple(r.value for r in EvidenceRole)
 _TABLE_KEYS: Final = {"recommendations": "time_horizon"}
+
+
+def _scope(config: OracleConfig) -> tuple[object, ...]:
+    """The settings that decide how far inputs are read."""
+    competitive = config.competitive
+    reach = rules_for(config).propagation_reach(competitive)
+    return config.flags.competitive_enabled, reach, competitive.pattern_lookback_days
 
 
 def _under(cycle: Cycle, mode: str) -> Cycle:

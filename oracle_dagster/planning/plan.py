@@ -22,6 +22,7 @@ from oracle_core.explanation import every_gate, quality_of
 from oracle_core.rules import rules_for
 from oracle_dagster import pipeline
 from oracle_dagster.assets.configuration import GROUPS
+from oracle_dagster.planning import differences
 from oracle_dagster.storage import configuration, cycles, inputs, results
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from oracle_core.config import OracleConfig
-    from oracle_core.inputs import Float, Int
+    from oracle_core.inputs import Bool, Float, Int
     from oracle_dagster.storage.cycles import Cycle, Failure, Key
     from oracle_dagster.storage.database import Database
 
@@ -136,13 +137,17 @@ def make_plan(
     plan.stages = tuple(stage for stage in pipeline.STAGES if stage in reached)
     if not plan.stages:
         return plan
-    before = cycles.Cycle(moment, base.config, base.version, snapshot)
+    # Both as a version that nothing is stored of, so that settings alone make a difference between them.
+    before = cycles.Cycle(moment, base.config, NOT_STORED, snapshot)
     after = cycles.Cycle(moment, candidate, NOT_STORED, snapshot)
     accuracy = _Accuracy(recorded, measuring="weighted_signals" in plan.stages)
     entities = pipeline.known_entities(database, before)
     keys = [(entity, window) for entity in entities for window in results.WINDOWS]
+    reads = pipeline.Reads()
     both = (
-        pipeline.rehearse(database, cycle, keys, plan.stages, accuracy=accuracy, on_progress=progress)
+        pipeline.rehearse(
+            database, cycle, keys, plan.stages, accuracy=accuracy, on_progress=progress, reads=reads
+        )
         for cycle, progress in ((before, on_progress), (after, None))
     )
     for one, other in zip(*both, strict=True):
@@ -170,13 +175,11 @@ class _Accuracy:
 
 def _compare(plan: Plan, one: pipeline.Rehearsed, other: pipeline.Rehearsed) -> None:
     plan.failures += [*one.report.failures, *other.report.failures]
-    for stage in plan.stages:
-        versions = {(k.entity_id, k.window): k.data_version for k in one.report.keys[stage]}
-        for told in other.report.keys[stage]:
-            key = (told.entity_id, told.window)
-            if versions.get(key) != told.data_version:
-                # From where the rehearsal began: a later stage alone would work on what older cycles stored.
-                plan.first_stages[key] = plan.stages[0]
+    found = {key for stage, key in differences.changed_keys(one.parts, other.parts) if stage in plan.stages}
+    computed, now = ({key for part in of.parts for key in part.keys} for of in (one, other))
+    found |= now - computed  # what could not be computed so far
+    # From where the rehearsal began: a later stage alone would work on what older cycles stored.
+    plan.first_stages |= dict.fromkeys(sorted(found), plan.stages[0])
     before, after = _sides(one), _sides(other)
     shared = [key for key in before if key in after]
     plan.transitions.update((before[key].what, after[key].what) for key in shared)
@@ -206,14 +209,15 @@ def _sides(rehearsed: pipeline.Rehearsed) -> dict[Key, Side]:
 
 @dataclass
 class _Gates:
-    """Every gate of a key, and the numbers that the gates look at."""
+    """The gates of the chosen keys of a part, by name: value, relation, threshold and whether it passes."""
 
-    numbers: dict[str, float]
-    gates: dict[tuple[str, str], tuple[float, str, float, bool]]
+    place: dict[Key, int]
+    numbers: dict[str, Float]
+    gates: dict[tuple[str, str], tuple[Float, str, Float, Bool]]
 
 
-def _gates(rehearsed: pipeline.Rehearsed, wanted: set[Key]) -> dict[Key, _Gates]:
-    found: dict[Key, _Gates] = {}
+def _gates(rehearsed: pipeline.Rehearsed, wanted: set[Key]) -> list[_Gates]:
+    found = []
     for part in rehearsed.parts:
         if part.trends is None or part.decided is None:
             continue
@@ -224,16 +228,15 @@ def _gates(rehearsed: pipeline.Rehearsed, wanted: set[Key]) -> dict[Key, _Gates]
         trends, decided = part.trends.rows.take(at), part.decided.rows.take(at)
         quality = quality_of(keys, part.inputs, part.cycle.as_of_us)
         config = part.cycle.config
-        gates = every_gate(trends, decided, quality, part.cycle.as_of_us, config, rules_for(config))
-        for row, position in enumerate(at.tolist()):
-            numbers = {name: float(getattr(trends, name)[row]) for name in _NUMBERS}
-            held: dict[tuple[str, str], tuple[float, str, float, bool]] = {}
-            for name, gate in gates:
-                threshold = float(np.broadcast_to(gate.threshold, len(at))[row])
-                asked = gate.applies is None or bool(gate.applies[row])
-                passes = bool(gate.holds()[row]) or not asked
-                held[name, gate.name] = (float(gate.value[row]), gate.relation.value, threshold, passes)
-            found[part.keys[position]] = _Gates(numbers, held)
+        held: dict[tuple[str, str], tuple[Float, str, Float, Bool]] = {}
+        for name, gate in every_gate(
+            trends, decided, quality, part.cycle.as_of_us, config, rules_for(config)
+        ):
+            passes = gate.holds() if gate.applies is None else gate.holds() | ~gate.applies
+            threshold = np.broadcast_to(gate.threshold, len(at)).astype(np.float64)
+            held[name, gate.name] = (gate.value, gate.relation.value, threshold, passes)
+        numbers = {name: getattr(trends, name) for name in _NUMBERS}
+        found.append(_Gates({part.keys[n]: row for row, n in enumerate(at.tolist())}, numbers, held))
     return found
 
 
@@ -241,28 +244,39 @@ def _reasons(
     plan: Plan, one: pipeline.Rehearsed, other: pipeline.Rehearsed, changed: Sequence[Key]
 ) -> dict[Key, list[str]]:
     """Per key the gates that turned, with both comparisons; then the numbers that moved."""
+    reasons: dict[Key, list[str]] = {key: [] for key in changed}
     wanted = set(changed)
-    before, after = _gates(one, wanted), _gates(other, wanted)
-    reasons: dict[Key, list[str]] = {}
-    for key in changed:
-        told = reasons.setdefault(key, [])
-        for name, new in after[key].gates.items():
-            old = before[key].gates.get(name)
-            if old is not None and old[3] != new[3]:
-                verb = "passes" if new[3] else "fails"
-                told.append(f"{name[0]} {name[1]} {verb}: {_text(new)} (before: {_text(old)})")
-        for number, value in after[key].numbers.items():
-            was = before[key].numbers[number]
-            if was != value:
-                told.append(f"{number} {was:.6g} -> {value:.6g}")
+    before = _gates(one, wanted)
+    for new in _gates(other, wanted):
+        for old in before:
+            keys = [key for key in new.place if key in old.place]
+            if keys:
+                _compared(reasons, keys, old, new)
+    paths = ", ".join(f"{path} {a!r} -> {b!r}" for path, (a, b) in plan.settings.items())
+    for told in reasons.values():
         if not told:
-            paths = ", ".join(f"{path} {a!r} -> {b!r}" for path, (a, b) in plan.settings.items())
             told.append(f"size or risk follows from {paths}")
     return reasons
 
 
-def _text(gate: tuple[float, str, float, bool]) -> str:
-    return f"{gate[0]:.6g} {gate[1]} {gate[2]:.6g}"
+def _compared(reasons: dict[Key, list[str]], keys: Sequence[Key], old: _Gates, new: _Gates) -> None:
+    """Add to the reasons what is different for these keys."""
+    was, now = (np.array([of.place[key] for key in keys], np.int64) for of in (old, new))
+    for name, (value, relation, threshold, passes) in new.gates.items():
+        if name not in old.gates:
+            continue
+        old_value, old_relation, old_threshold, old_passes = old.gates[name]
+        for at in np.flatnonzero(passes[now] != old_passes[was]).tolist():
+            i, j = was[at], now[at]
+            verb = "passes" if passes[j] else "fails"
+            reasons[keys[at]].append(
+                f"{name[0]} {name[1]} {verb}: {value[j]:.6g} {relation} {threshold[j]:.6g} "
+                f"(before: {old_value[i]:.6g} {old_relation} {old_threshold[i]:.6g})"
+            )
+    for number, values in new.numbers.items():
+        a, b = old.numbers[number][was], values[now]
+        for at in np.flatnonzero(a != b).tolist():
+            reasons[keys[at]].append(f"{number} {a[at]:.6g} -> {b[at]:.6g}")
 
 
 def as_object(plan: Plan) -> dict[str, Any]:
