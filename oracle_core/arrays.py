@@ -46,7 +46,7 @@ def exact_sums(values: Float, offsets: Int) -> Float:
 
 def exact_means(values: Float, offsets: Int) -> Float:
     """Mean of each group from its exact sum; 0 for an empty group."""
-    return divide(exact_sums(values, offsets), np.diff(offsets).astype(np.float64))
+    return divide(exact_sums(values, offsets), np.diff(offsets))
 
 
 def group_sums(values: Float, groups: Int, count: int) -> Float:
@@ -56,17 +56,15 @@ def group_sums(values: Float, groups: Int, count: int) -> Float:
     of its own group only.
     """
     # Without rows bincount forgets the weights and counts in integers.
-    return np.bincount(groups, weights=values, minlength=count).astype(np.float64, copy=False)
+    return np.asarray(np.bincount(groups, weights=values, minlength=count), np.float64)
 
 
 def group_means(values: Float, offsets: Int) -> Float:
     """Mean of each group from :func:`group_sums`; 0 for an empty group."""
-    return divide(
-        group_sums(values, group_codes(offsets), len(offsets) - 1), np.diff(offsets).astype(np.float64)
-    )
+    return divide(group_sums(values, group_codes(offsets), len(offsets) - 1), np.diff(offsets))
 
 
-def divide(numerator: Float, denominator: Float) -> Float:
+def divide(numerator: Float, denominator: Float | Int) -> Float:
     """Quotient, 0 where the denominator is 0."""
     safe = np.where(denominator == 0.0, 1.0, denominator)
     return np.where(denominator == 0.0, 0.0, numerator / safe)
@@ -190,9 +188,9 @@ def merge_tables(first: Strings, second: Strings) -> tuple[Strings, Int, Int]:
 def string_codes(strings: Sequence[str]) -> tuple[Strings, Int]:
     """Sorted table of the distinct strings, and the code of each."""
     table = sorted(set(strings))
-    position = dict(zip(table, range(len(table)), strict=True))
+    position = {name: code for code, name in enumerate(table)}
     codes = np.array([position[s] for s in strings], np.int64)
-    return np.array(table, np.object_).reshape(len(table)), codes
+    return np.array(table, np.object_), codes
 
 
 def finite(*columns: Float) -> Bool:

@@ -154,9 +154,8 @@ def compute_bayesian_posterior(signals: Sequence[WeightedSignal]) -> BayesianPos
 
     Implements: R144, R148.
     """
-    columns = np.array([(s.weight.combined, s.impact_score, s.sentiment_value) for s in signals]).reshape(
-        -1, 3
-    )
+    rows = [(s.weight.combined, s.impact_score, s.sentiment_value) for s in signals]
+    columns = np.array(rows).reshape(len(rows), 3)
     columns = columns[np.isfinite(columns).all(axis=1)]
     if len(columns) == 0:
         return BayesianPosterior.PRIOR

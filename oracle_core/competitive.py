@@ -19,7 +19,6 @@ from oracle_core.arrays import (
     group_max,
     group_means,
     group_offsets,
-    group_sums,
     ranges,
     runs,
 )
@@ -202,7 +201,7 @@ def competitor_signals(
         The signals, and the key code of j that each name stands for.
 
     """
-    key, other = _targets(keys, related)
+    key, other = _targets(keys.entity, related)
     sources, source = np.unique(key_code(related.target[other], keys.window[key]), return_inverse=True)
     first = np.searchsorted(layer.code, sources)
     length = np.searchsorted(layer.code, sources, side="right") - first
@@ -245,10 +244,10 @@ def pattern_names(signals: SyntheticSignals, keys: Keys, entities: Strings, cata
     return [f"pattern:{entities[e]}:{catalysts[c]}:{windows[w]}" for e, c, w in rows]
 
 
-def _targets(keys: Keys, related: Relations) -> tuple[Int, Int]:
-    """Key position and relation row of every (key, related entity)."""
-    first = np.searchsorted(related.source, keys.entity)
-    return ranges(first, np.searchsorted(related.source, keys.entity, side="right") - first)
+def _targets(entity: Int, related: Relations) -> tuple[Int, Int]:
+    """Position and relation row of every (entity of the list, related entity)."""
+    first = np.searchsorted(related.source, entity)
+    return ranges(first, np.searchsorted(related.source, entity, side="right") - first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,7 +294,7 @@ def patterns(
     total = exact_sums(outcome[order], offsets)
     first, total = first[total != 0.0], total[total != 0.0]
     head, bounds = runs(entity[first], catalyst[first])
-    positive = group_sums((total > 0.0) * 1.0, group_codes(bounds), len(head)).astype(np.int64)
+    positive = np.bincount(group_codes(bounds)[total > 0.0], minlength=len(head))
     found = Patterns(entity[first][head], catalyst[first][head], np.diff(bounds), positive)
     return found.take(found.days >= config.pattern_min_days)
 
@@ -348,7 +347,7 @@ def _trigger_signs(
     order = np.argsort(code, kind="stable")
     code = code[order]
     value = (layer.combined * layer.impact * layer.sentiment)[order]
-    owner, other = _targets(Keys(keys.entity[key], keys.window[key]), neighbours)
+    owner, other = _targets(keys.entity[key], neighbours)
     target = np.concatenate((np.arange(len(key)), owner))
     entity = np.concatenate((keys.entity[key], neighbours.target[other]))
     wanted = key_code(entity, keys.window[key][target]) * span + catalyst[target] + 1

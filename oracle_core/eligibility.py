@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from oracle_core.arrays import divide, exact_sums, group_offsets
+from oracle_core.arrays import exact_means, group_offsets
 from oracle_core.config import EligibilityConfig
 from oracle_core.enums import (
     Action,
@@ -285,8 +285,7 @@ def mean_moves(bars: BarRows, entities: int, as_of_us: int, config: EligibilityC
     means = []
     for side in (moves > 0.0, moves < 0.0):
         offsets = group_offsets(entity[side], entities)
-        count = np.diff(offsets).astype(np.float64)
-        means.append(np.where(enough, divide(exact_sums(np.abs(moves[side]), offsets), count), np.nan))
+        means.append(np.where(enough, exact_means(np.abs(moves[side]), offsets), np.nan))
     return means[0], means[1]
 
 

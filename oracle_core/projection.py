@@ -87,7 +87,7 @@ def _newest_first(history: HistoryRows, keys: int, depth: int) -> Float:
     """Lay out the ``depth`` newest earlier values per key, newest in column 0, NaN where there are fewer."""
     order = np.lexsort((history.signed_strength, -history.as_of_us, history.key))
     key = history.key[order]
-    rank = np.arange(len(key)) - np.searchsorted(key, key, side="left")
+    rank = np.arange(len(key)) - np.searchsorted(key, key)
     kept = rank < depth
     table = np.full((keys, depth), np.nan)
     table[key[kept], rank[kept]] = history.signed_strength[order][kept]
@@ -213,7 +213,7 @@ def macro_rows(
     None with the macro layer off. An event that is known before it occurs has age 0.
     """
     impacts = event_impacts(inputs, np.unique(keys.entity), rules, config)
-    first = np.searchsorted(impacts.entity, keys.entity, side="left")
+    first = np.searchsorted(impacts.entity, keys.entity)
     lengths = np.searchsorted(impacts.entity, keys.entity, side="right") - first
     if not config.flags.macro_enabled:
         lengths = np.zeros_like(lengths)
@@ -326,7 +326,7 @@ def project(
         _NEUTRAL,
     ).astype(np.int64)
     boosted = c.base_confidence * confidence + np.where(exists, c.macro_boost, 0.0)
-    projected_confidence = np.clip(boosted * (1.0 if enabled else c.disabled_factor), 0.0, 1.0)
+    projected_confidence = np.minimum(1.0, boosted * (1.0 if enabled else c.disabled_factor))
     return ProjectionRows(
         direction=projected,
         strength=np.minimum(1.0, np.abs(blended)),
@@ -336,7 +336,7 @@ def project(
         macro_signed=macro_signed,
         macro_weight=macro_weight,
         macro_contribution_pct=np.where(
-            contributes, _PERCENT * np.minimum(1.0, effect / np.where(contributes, movement, 1.0)), 0.0
+            contributes, _PERCENT * (effect / np.where(contributes, movement, 1.0)), 0.0
         ),
         has_macro_events=exists,
         diverges_from_current=projected != direction,
@@ -473,9 +473,7 @@ def compute_trend_momentum(
         config: constants; the defaults where None.
 
     """
-    history = HistoryRows(
-        np.zeros(len(earlier), np.int64), -np.arange(len(earlier)), np.array(earlier, dtype=np.float64)
-    )
+    history = HistoryRows(np.zeros(len(earlier), np.int64), -np.arange(len(earlier)), np.array(earlier))
     volatility = np.array([np.nan if volatility_pct is None else volatility_pct])
     return float(rule(np.array([signed]), history, volatility, config or ProjectionConfig())[0])
 
@@ -500,10 +498,10 @@ def _outlook(events: Sequence[MacroEvent], horizon_days: float, config: OracleCo
     durations = codes(EventDuration)
     rows = MacroRows(
         np.zeros(len(kept), np.int64),
-        np.array([sides.get(e.direction, 0) for e in kept], np.int64),
-        np.array([e.impact for e in kept], np.float64),
+        np.array([sides.get(e.direction, 0) for e in kept]),
+        np.array([e.impact for e in kept]),
         np.array([durations[e.duration] for e in kept], np.int64),
-        np.array([e.age_days for e in kept], np.float64),
+        np.array([e.age_days for e in kept]),
     )
     return macro_outlook(rows, np.array([horizon_days]), config.projection, config.macro)
 

@@ -6,7 +6,6 @@ What the trend itself says is not judged here, see :mod:`oracle_core.eligibility
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -17,12 +16,11 @@ from oracle_core.frames import QualityRows
 from oracle_core.gates import Gate, Relation, failures
 from oracle_core.inputs import US_PER_HOUR, Bool, Columns, DocumentRows, Float, Int, Keys
 from oracle_core.records import DataQualityContext, SuppressionResult, TrendSummary
+from oracle_core.single import microseconds
 from oracle_core.terms import Term, summed
 from oracle_core.windows import members
 
 REASONS: tuple[SuppressionReason, ...] = tuple(SuppressionReason)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 NO_TIME = -1
 
 
@@ -100,7 +98,7 @@ def data_quality_terms(quality: QualityRows, as_of_us: int, config: SuppressionC
 
     Implements: R76.
     """
-    average = np.nan_to_num(quality.average_extraction_confidence, nan=0.0)
+    average = np.nan_to_num(quality.average_extraction_confidence)
     trusted = np.minimum(average / config.confidence_baseline, 1.0)
     hours = (as_of_us - quality.newest_us) / US_PER_HOUR
     fresh = np.clip(1.0 - hours / config.max_evidence_staleness_hours, 0.0, 1.0)
@@ -234,10 +232,10 @@ def evaluate_suppression(
         valid=np.array([known.valid_documents]),
         failed=np.array([known.failed_documents]),
         average_extraction_confidence=np.array([np.nan if average is None else average]),
-        newest_us=np.array([NO_TIME if newest is None else _microseconds(newest)]),
+        newest_us=np.array([NO_TIME if newest is None else microseconds(newest)]),
         source_types=np.array([known.distinct_source_types]),
     )
-    as_of_us = _microseconds(summary.generated_at)
+    as_of_us = microseconds(summary.generated_at)
     scores = data_quality_scores(quality, as_of_us, c)
     none = np.zeros(1, np.int64)
     fired = suppressions(quality, scores, Layers(none, none, none), as_of_us=as_of_us, config=c)[0]
@@ -271,7 +269,3 @@ def _safety(entity: int, macro: int, competitive: int, reason: SuppressionReason
         config=SuppressionConfig(),
     )
     return bool(fired[0, REASONS.index(reason)])
-
-
-def _microseconds(time: datetime) -> int:
-    return (time - _EPOCH) // _MICROSECOND
