@@ -32,7 +32,7 @@ from oracle_core.arrays import (
 from oracle_core.frames import SignalRows
 from oracle_core.inputs import Ragged
 from oracle_core.single import single_frame
-from tests.strategies import NAN, signal
+from tests.strategies import AS_OF_US, NAN, Bar, Document, World, signal
 
 NUMBERS = st.floats(-1e9, 1e9)
 
@@ -94,6 +94,8 @@ def test_runs_start_where_any_column_changes() -> None:
 
 def test_divide_by_0_is_0() -> None:
     assert divide(np.array([1.0, 3.0, 0.0]), np.array([0.0, 2.0, 0.0])).tolist() == [0.0, 1.5, 0.0]
+    with np.errstate(all="raise"):
+        assert divide(np.array([3.0, 3.0]), np.array([0.0, 1.0])).tolist() == [0.0, 3.0]
 
 
 def test_finite_needs_every_column() -> None:
@@ -135,6 +137,10 @@ def test_ascending_keeps_the_order_of_equals_and_orders_what_does_not_fit_into_o
     small = np.array([1, 0, 1, 0, 1]), np.array([5, 9, 5, 8, 4])
     assert ascending(*small).tolist() == [3, 1, 4, 0, 2]
     assert ascending(np.zeros(0, np.int64), np.zeros(0, np.int64)).tolist() == []
+    many = np.tile([1, 0, 1, 1, 0], 400), np.tile([3, 5], 1000)
+    assert ascending(*many).tolist() == np.lexsort(many[::-1]).tolist()
+    far = np.array([2**62 + 1, 2**62 - 1])
+    assert ascending(np.zeros(2, np.int64), far).tolist() == [1, 0]
 
 
 @given(st.sets(st.text("abc", max_size=3)), st.sets(st.text("abc", max_size=3)))
@@ -152,6 +158,20 @@ def test_strings_are_ordered_by_code_point() -> None:
     assert names.tolist() == ["Z", "a", "é"]
     assert codes.tolist() == [2, 1, 0, 1]
     assert string_codes([])[0].tolist() == []
+    assert string_codes([])[0].dtype == names.dtype == np.object_
+
+
+def test_an_empty_list_of_lists_has_its_rows_and_no_codes() -> None:
+    found = Ragged.empty(3)
+    assert (len(found), found.lengths().tolist(), found.codes.tolist()) == (3, [0, 0, 0], [])
+
+
+def test_what_is_known_already_is_not_copied() -> None:
+    inputs = World(documents=(Document("d", "a"),), bars=(Bar("a", 1, 9.0),)).inputs()
+    cut = inputs.known_at(AS_OF_US)
+    assert cut.documents is inputs.documents
+    assert cut.bars is inputs.bars
+    assert len(inputs.known_at(0).documents.entity) == 0
 
 
 def test_concatenate_of_one_part_is_that_part() -> None:

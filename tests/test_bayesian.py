@@ -133,3 +133,8 @@ def test_the_heuristic_mode_has_no_posterior() -> None:
     found = no_posterior(evidence_mass(np.ones(2), np.ones(2), np.array([0, 1]), 2))
     for name in ("mass", "p_bull", "alpha", "beta", "log_likelihood", "bayesian_confidence", "entropy"):
         assert np.isnan(getattr(found, name)).tolist() == [True, True], name
+
+
+def test_r143_rounding_never_lifts_entropy_above_one() -> None:
+    """Close to 1/2 the two halves add up to 1.0000000000000002 in floats."""
+    assert compute_entropy(0.49999999483) == 1.0

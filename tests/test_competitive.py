@@ -10,7 +10,9 @@ import pytest
 
 from oracle_core import cycle
 from oracle_core.competitive import (
+    active_documents,
     attenuated_transfer,
+    competitor_signals,
     flat_reach,
     flat_transfer,
     graded_reach,
@@ -20,7 +22,8 @@ from oracle_core.competitive import (
 from oracle_core.config import CompetitiveConfig, OracleConfig
 from oracle_core.enums import SignalLayer, Window
 from oracle_core.frames import SignalFrame
-from oracle_core.inputs import US_PER_DAY, US_PER_HOUR
+from oracle_core.inputs import US_PER_DAY, US_PER_HOUR, Keys
+from oracle_core.rules import rules_for
 from oracle_core.scoring import valid_documents
 from tests.strategies import AS_OF_DAY, AS_OF_US, NAN, Bar, Document, Edge, World
 
@@ -191,6 +194,40 @@ def test_a_competitor_signal_sums_up_the_active_documents_of_the_other() -> None
     assert row.combined[0] == pytest.approx(0.5 * 0.6 * 0.2)
     assert row.published_us[0] == AS_OF_US - 8 * US_PER_HOUR
     assert row.catalyst[0] == -1
+
+
+def test_a_competitor_signal_is_as_new_as_the_newest_of_many_documents() -> None:
+    """Published 1 to 60 hours ago, in no order; the keys of three entities stand in between."""
+    ages = [float((n * 37) % 61) for n in range(1, 61)]
+    rows = [Document(f"{name}{n:02d}", name, age_hours=age) for name in "bcd" for n, age in enumerate(ages)]
+    world = World(documents=tuple(rows), edges=tuple(Edge("a", name, 1.0) for name in "bcd"))
+    week = list(Window).index(Window.SEVEN_DAYS)
+    found = competitors(scored(world), 0, week)
+    newest = {name: AS_OF_US - row.published_us[0] for name, row in found.items()}
+    assert newest == {f"competitor:{name}:7d": US_PER_HOUR for name in "bcd"}
+
+
+def test_active_documents_stand_by_key_and_newest_first_however_many() -> None:
+    ages = [float((n * 37) % 61) for n in range(1, 61)]
+    rows = [Document(f"{name}{n:02d}", name, age_hours=age) for name in "ab" for n, age in enumerate(ages)]
+    world = World(documents=tuple(rows))
+    week = list(Window).index(Window.SEVEN_DAYS)
+    keys = Keys(np.array([1, 0]), np.array([week, week]))
+    layer = active_documents(keys, cycle.score_signals(world.inputs(), keys, AS_OF_US, HEURISTIC).rows)
+    assert layer.code.tolist() == [week] * 60 + [5 + week] * 60
+    ages_us = (AS_OF_US - layer.published_us).tolist()
+    assert ages_us[:60] == ages_us[60:] == [n * US_PER_HOUR for n in range(1, 61)]
+
+
+def test_the_impact_of_a_competitor_signal_is_at_most_one() -> None:
+    world = World(documents=(Document("d", "b"),), edges=(Edge("a", "b", 1.0),))
+    keys, inputs = world.keys(), world.inputs()
+    layer = active_documents(keys, scored(world).rows)
+    strong = replace(
+        rules_for(HEURISTIC), propagate=lambda average, _rho, _distance, _config: -30.0 * average
+    )
+    found, _ = competitor_signals(keys, layer, relations(inputs.edges, keys.entity, 1), HEURISTIC, strong)
+    assert set(zip(found.sentiment.tolist(), found.impact.tolist(), strict=True)) == {(-1.0, 1.0)}
 
 
 def test_r189_probabilistic_competitors_reach_three_steps_and_follow_rho() -> None:
@@ -419,6 +456,33 @@ def test_histories_of_neighbouring_entities_catalysts_and_days_do_not_mix() -> N
         {"pattern:a:legal:1d": (1.0, 1.0), "pattern:a:rumour:1d": (-1.0, 1.0)},
         {"pattern:b:legal:1d": (-1.0, 1.0)},
     ]
+
+
+def test_a_day_belongs_to_one_entity_and_one_catalyst() -> None:
+    """On one day a says legal, then rumour, and b rumour: three histories of one day, up, down and down."""
+    base = Document("h", "a", age_hours=24.0 * 100, catalyst="legal")
+    documents = (
+        base,
+        replace(base, id="r", catalyst="rumour", sentiment=-1.0),
+        replace(base, id="b", entity="b", catalyst="rumour", sentiment=-1.0),
+    )
+    bars = tuple(Bar(name, day, close) for name in "ab" for day, close in ((120, 100.0), (95, 110.0)))
+    inputs = World(documents, bars).inputs()
+    found = patterns(
+        inputs,
+        valid_documents(inputs.documents),
+        np.array([0, 1]),
+        AS_OF_US,
+        CompetitiveConfig(pattern_min_days=1),
+    )
+    rows = zip(
+        found.entity.tolist(),
+        found.catalyst.tolist(),
+        found.days.tolist(),
+        found.positive_days.tolist(),
+        strict=True,
+    )
+    assert list(rows) == [(0, 0, 1, 1), (0, 1, 1, 0), (1, 1, 1, 0)]
 
 
 def test_a_day_is_averaged_by_size_not_by_count() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,7 +31,7 @@ from oracle_core.frames import (
     TrendFrame,
     TrendRows,
 )
-from oracle_core.inputs import Keys, StandingRows
+from oracle_core.inputs import US_PER_DAY, HistoryRows, Keys, StandingRows
 from oracle_core.records import PositionSizing, Recommendation
 from tests.strategies import AS_OF_US, Bar, Document, World, no_history, no_standing
 
@@ -282,6 +283,63 @@ def test_r195_probabilistic_words_and_conditions() -> None:
     assert found.invalidation_conditions[0][-1] == "Expected value falls to 0.005 or below"
 
 
+THESES = [
+    (
+        "[risk:low] e0 shows a negative trend over the 7d window with strength 0.40 and confidence 0.90. "
+        "Dominant catalysts: legal. "
+        "Projected direction over the next 7d: negative with strength 0.50, "
+        "driven by: Negative momentum (-0.200) in recent trend strength; Upcoming catalyst: legal. "
+        "Evidence: 2 supporting and 5 opposing documents. "
+        "Probabilistic view: P_bull 0.20, entropy 0.70, regime uncertainty, expected value +0.0144. "
+        "The expected edge of this action does not exceed 0.005. Recommendation: DEFER (informational). "
+        "Suppressed for data quality: insufficient_valid_documents (score 0.73)."
+    ),
+    (
+        "[risk:low] e1 shows a positive trend over the 7d window with strength 0.40 and confidence 0.90. "
+        "Dominant catalysts: legal. "
+        "Projected direction over the next 7d: neutral with strength 0.10, "
+        "driven by: Negative momentum (-0.600) in recent trend strength; Upcoming catalyst: legal. "
+        "The projection diverges from the current positive trend. "
+        "Evidence: 7 supporting and 1 opposing documents. "
+        "Probabilistic view: P_bull 0.80, entropy 0.70, regime uncertainty, expected value unavailable. "
+        "Too few past returns to judge the expected value of this action. "
+        "Recommendation: ACT (informational). "
+        "Suppressed for data quality: insufficient_valid_documents (score 0.73)."
+    ),
+]
+CONDITIONS = [
+    [
+        "Trend direction changes from negative",
+        "Contradiction score exceeds 0.60",
+        "Confidence falls below 0.35",
+        "No new evidence for 168 hours",
+        "Expected value of deferring falls to 0.005 or below",
+    ],
+    [
+        "Trend direction changes from positive",
+        "Contradiction score exceeds 0.60",
+        "Confidence falls below 0.35",
+        "No new evidence for 168 hours",
+        "Projection diverges: neutral",
+        "Expected value falls to 0.005 or below",
+    ],
+]
+
+
+def test_r101_g29_every_word_of_a_probabilistic_decision() -> None:
+    """A deferral of an entity that rises and an action on one whose momentum diverges, each in full."""
+    frame = trends(
+        likely(0.2, direction=TrendDirection.NEGATIVE, supporting_count=2, opposing_count=5),
+        likely(0.8, supporting_count=7, opposing_count=1),
+    )
+    history = HistoryRows(np.array([1]), np.array([AS_OF_US - US_PER_DAY]), np.array([1.0]))
+    inputs = world(2, documents=1, bars=rising("e0")).inputs()
+    projections = cycle.project_trends(frame, inputs, history, AS_OF_US, PROBABILISTIC)
+    found = cycle.decide(frame, projections, inputs, no_standing(), AS_OF_US, PROBABILISTIC)
+    assert found.thesis == THESES
+    assert found.invalidation_conditions == CONDITIONS
+
+
 def test_the_heuristic_mode_neither_computes_nor_mentions_an_expected_value() -> None:
     found = decided(trends({"direction": TrendDirection.POSITIVE}), world(1, bars=rising("e0")))
     assert np.isnan(found.rows.expected_value).all()
@@ -319,13 +377,25 @@ def test_r127_a_decision_that_says_the_same_is_a_duplicate(
     assert found.tolist() == [same]
 
 
+def test_c21_the_slack_for_floats_itself_still_counts_as_unchanged() -> None:
+    standing = StandingRows(
+        np.array([0]), np.array([DEFER]), np.array([SIMULATED]), np.array([0.0]), np.array(["r"], object)
+    )
+    one = np.array([DEFER]), np.array([SIMULATED])
+    strict = RiskConfig(dedup_tolerance=0.0)
+    assert duplicates(*one, np.array([1e-9]), standing, strict).tolist() == [True]
+    assert duplicates(*one, np.array([2e-9]), standing, strict).tolist() == [False]
+
+
 def test_r127_only_the_own_key_counts() -> None:
     """The standing row of key 2 says nothing about keys 0 and 1, and neither has one."""
     standing = StandingRows(
         np.array([2]), np.array([DEFER]), np.array([SIMULATED]), np.array([0.62]), np.array(["r"], object)
     )
     three = np.full(3, DEFER), np.full(3, SIMULATED), np.full(3, 0.62)
-    assert duplicates(*three, standing, RiskConfig()).tolist() == [False, False, True]
+    found = duplicates(*three, standing, RiskConfig())
+    assert found.tolist() == [False, False, True]
+    assert found.dtype == np.bool_
 
 
 def test_c20_duplicates_compare_the_final_mode() -> None:
@@ -367,5 +437,13 @@ def test_r127_single_form() -> None:
 def test_decide_refuses_projections_of_other_keys() -> None:
     frame, inputs = trends({}, {}), world(2).inputs()
     other = cycle.project_trends(trends({}), inputs, no_history(), AS_OF_US, HEURISTIC)
-    with pytest.raises(ValueError, match="exactly the keys of the trends"):
+    whole = "^decide needs the projections of exactly the keys of the trends, in their order$"
+    with pytest.raises(ValueError, match=whole):
         cycle.decide(frame, other, inputs, no_standing(), AS_OF_US, HEURISTIC)
+    same = cycle.project_trends(frame, inputs, no_history(), AS_OF_US, HEURISTIC)
+    for keys in (
+        Keys(same.keys.entity, same.keys.window + 1),
+        Keys(same.keys.entity[::-1], same.keys.window),
+    ):
+        with pytest.raises(ValueError, match=whole):
+            cycle.decide(frame, replace(same, keys=keys), inputs, no_standing(), AS_OF_US, HEURISTIC)

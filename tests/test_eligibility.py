@@ -16,6 +16,7 @@ from oracle_core.eligibility import (
     evidence_sides,
     expected_value,
     mean_moves,
+    no_expected_value,
 )
 from oracle_core.enums import Action, EvReason, Mode, RejectionReason, TrendDirection, Window, codes
 from oracle_core.inputs import US_PER_DAY, BarRows
@@ -260,6 +261,39 @@ def test_r192_only_act_and_defer_are_gated_but_the_value_is_stored(summary: Tren
     assert probabilistic(summary, None, None).ev_reasons == ()
 
 
+def test_g28_sizes_follow_the_settings_and_the_probability() -> None:
+    """(.02 + .8 x .5 x .5 x .06) times max(p, 1 - p)."""
+    config = EligibilityConfig(base_allocation_pct=0.02, max_allocation_pct=0.08)
+    found = evaluate_eligibility(trend(strength=0.0, confidence=0.5, p_bull=0.75), config).position_sizing
+    assert found.allocation_pct == pytest.approx((0.02 + 0.4 * 0.5 * 0.06) * 0.75, abs=1e-12)
+    plain = evaluate_eligibility(trend(strength=0.0, confidence=0.5), config).position_sizing
+    assert plain.allocation_pct == pytest.approx(0.02 + 0.4 * 0.5 * 0.06, abs=1e-12)
+
+
+def test_r191_the_result_carries_the_moves_it_was_made_of() -> None:
+    found = probabilistic(trend(P, p_bull=0.6), 0.03, 0.01)
+    assert (found.r_up, found.r_down) == (0.03, 0.01)
+
+
+def test_r191_the_threshold_of_the_settings_in_force_is_asked() -> None:
+    """.6 x .03 - .4 x .01 = .014 passes .005, not .02."""
+    known = trend(P, p_bull=0.6)
+    strict = EligibilityConfig(ev_threshold=0.02)
+    assert probabilistic(known, 0.03, 0.01).ev_reasons == ()
+    found = evaluate_eligibility(known, strict, r_up=0.03, r_down=0.01, rule=expected_value)
+    assert found.ev_reasons == (EvReason.LOW_EXPECTED_VALUE,)
+
+
+def test_without_an_expected_value_the_flags_are_still_flags() -> None:
+    rows = no_expected_value(
+        p_bull=np.full(2, 0.5),
+        action=np.zeros(2, np.int64),
+        moves=lambda: (np.zeros(2), np.zeros(2)),
+        config=EligibilityConfig(),
+    )
+    assert (rows.failed.dtype, rows.failed.tolist()) == (np.bool_, [[False, False], [False, False]])
+
+
 def test_the_heuristic_rule_has_no_expected_value() -> None:
     found = evaluate_eligibility(trend(P), r_up=0.0, r_down=0.5)
     assert (found.ev, found.ev_edge, found.ev_reasons) == (None, None, ())
@@ -303,6 +337,13 @@ def test_g26_twenty_returns_are_needed_and_zeros_count() -> None:
     """27 bars settle 20 returns; of 26 only 19 are."""
     assert moves(bars([100.0] * 27)) == (0.0, 0.0)
     assert np.isnan(moves(bars([100.0] * 26))).all()
+
+
+def test_g26_a_return_of_zero_is_on_neither_side() -> None:
+    """Five returns over seven days: 0, 0, .1, .1, -.2; each mean is over its own side."""
+    closes = [100.0] * 9 + [110.0, 110.0, 80.0]
+    found = moves(bars(closes), EligibilityConfig(ev_min_returns=5))
+    assert found == pytest.approx((0.1, 0.2), abs=1e-12)
 
 
 def test_g26_a_side_without_moves_is_zero() -> None:

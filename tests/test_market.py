@@ -106,6 +106,7 @@ def test_sigma_of_what_is_there() -> None:
     assert found[3] == pytest.approx(2.160246899)
     with np.errstate(all="raise"):
         assert known_sigma(np.array([[5.0, 5.0], [1.0, 5.0]])).tolist() == [0.0, 2.0]
+        assert np.isnan(known_sigma(np.array([[NAN, NAN], [1.0, 5.0]]))).tolist() == [True, False]
     wide = np.full((2, 23), 0.1)
     wide[:, :3] = NAN
     wide[1, 5] = 0.3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oracle_core import cycle
 from oracle_core.config import OracleConfig, ProjectionConfig
 from oracle_core.enums import EventDuration, TrendDirection, Window
 from oracle_core.inputs import HistoryRows
@@ -17,11 +19,14 @@ from oracle_core.projection import (
     compute_projection,
     compute_trend_momentum,
     ew_momentum,
+    macro_rows,
     project_macro_decay,
     signed_strength,
     simple_momentum,
 )
 from oracle_core.records import TrendProjection, TrendSummary
+from oracle_core.rules import rules_for
+from tests.strategies import AS_OF_US, Document, Event, Exposure, World, no_history
 
 AS_OF = datetime(2026, 3, 10, 12, tzinfo=UTC)
 MACRO_OFF = OracleConfig().with_settings({"flags.macro_enabled": False})
@@ -119,7 +124,8 @@ def test_r190_a_quiet_market_never_amplifies_momentum(volatility_pct: float) -> 
 
 def test_r190_fewer_than_two_cycles_fall_back_unscaled() -> None:
     """Half the signed strength even at 10 % volatility: there is no difference to scale."""
-    found = compute_trend_momentum(-0.5, volatility_pct=10.0, rule=ew_momentum)
+    with np.errstate(all="raise"):
+        found = compute_trend_momentum(-0.5, volatility_pct=10.0, rule=ew_momentum)
     assert found == -0.25
 
 
@@ -271,12 +277,26 @@ def test_a_faded_event_contributes_no_percentage() -> None:
     still = trend(TrendDirection.NEUTRAL, 0.05)
     assert projected(still, 0.0, (lasting(0.002),)).macro_contribution_pct == 0.0
     assert projected(still, 0.0, (lasting(0.003),)).macro_contribution_pct == pytest.approx(100.0)
+    quarter = OracleConfig().with_settings({"projection.min_macro_effect": 0.1})
+    at = compute_projection(still, 0.0, (lasting(0.25),), horizon_days=7.0, config=quarter)
+    assert at.macro_contribution_pct == 100.0, "exactly the least effect, .4 x .25, counts"
+    assert at.driving_factors[0] == "Macro signals project positive impact (strength 0.250) over 7d"
+
+
+def test_nothing_contributes_nothing_even_where_no_effect_is_too_small() -> None:
+    every = OracleConfig().with_settings({"projection.min_macro_effect": 0.0})
+    with np.errstate(all="raise"):
+        found = compute_projection(trend(TrendDirection.NEUTRAL), 0.0, horizon_days=7.0, config=every)
+    assert found.macro_contribution_pct == 0.0
 
 
 def test_g34_the_macro_side_is_clamped_to_one() -> None:
     """Three whole impacts on one side: signed 1, not 1.5; blended .4 with e = 0."""
     result = projected(trend(TrendDirection.NEUTRAL, 0.05), 0.0, (lasting(0.5), lasting(0.5), lasting(0.5)))
     assert result.projected_strength == pytest.approx(0.40, abs=1e-12)
+    three = tuple(lasting(0.5, negative=True) for _ in range(3))
+    against = projected(trend(TrendDirection.NEUTRAL, 0.05), 0.0, three)
+    assert against.projected_strength == pytest.approx(0.40, abs=1e-12)
 
 
 def test_projected_strength_never_exceeds_one() -> None:
@@ -344,6 +364,33 @@ def test_g22_confidence_is_clamped_to_one() -> None:
 @pytest.mark.parametrize(("confidence", "flagged"), [(0.37, True), (0.375, False)])
 def test_r54_low_confidence_below_three_tenths(confidence: float, flagged: bool) -> None:
     assert projected(trend(confidence=confidence)).low_confidence is flagged
+    whole = OracleConfig().with_settings({"projection.base_confidence": 1.0})
+    assert not projected(trend(confidence=0.3), 0.0, (), whole).low_confidence, (
+        "the threshold itself is enough"
+    )
+
+
+def test_r50_without_events_the_macro_side_of_a_row_is_zero() -> None:
+    world = World(documents=(Document("d", "a"),), events=(Event("e"),))
+    world = replace(world, exposures=(Exposure("b", "geo", "us", 1.0),))
+    inputs, keys, config = world.inputs(), world.keys((Window.ONE_DAY,)), OracleConfig()
+    frame = cycle.assemble_trends(
+        cycle.score_signals(inputs, keys, AS_OF_US, config), inputs, AS_OF_US, config
+    )
+    found = cycle.project_trends(frame, inputs, no_history(), AS_OF_US, config).rows
+    assert found.has_macro_events.tolist() == [False, True]
+    assert found.macro_signed[0] == 0.0
+    assert found.macro_signed[1] > 0.0
+
+
+def test_an_event_that_is_known_before_it_occurs_has_no_age() -> None:
+    world = World(
+        events=(Event("e", age_hours=-1.0, known_late_hours=-2.0),),
+        exposures=(Exposure("a", "geo", "us", 1.0),),
+    )
+    config = OracleConfig()
+    rows = macro_rows(world.inputs(), world.keys((Window.ONE_DAY,)), AS_OF_US, config, rules_for(config))
+    assert rows.age_days.tolist() == [0.0]
 
 
 # ------------------------------------------------------------------------------------------------- words
@@ -365,6 +412,14 @@ def test_r51_macro_in_words() -> None:
 def test_r51_contested_events_are_named_because_they_damp() -> None:
     result = projected(trend(), 0.0, (lasting(0.30), lasting(0.25, negative=True)))
     assert result.driving_factors[0] == "Macro signals project mixed impact (strength 0.000) over 7d"
+
+
+def test_r51_contested_events_are_no_factor_where_there_is_nothing_to_damp() -> None:
+    """Strength .2 and momentum -.4 cancel: the own part .2 + .5 x -.4 is 0."""
+    result = projected(
+        trend(TrendDirection.POSITIVE, 0.2), -0.4, (lasting(0.30), lasting(0.25, negative=True))
+    )
+    assert not any(factor.startswith("Macro") for factor in result.driving_factors)
 
 
 def test_r51_at_most_three_catalysts_most_dominant_first() -> None:

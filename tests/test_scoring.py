@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle_core import cycle
+from oracle_core import cycle, scoring
+from oracle_core.competitive import Relations
 from oracle_core.config import OracleConfig, ScoringConfig
 from oracle_core.enums import PipelineMode, SignalLayer, Window
 from oracle_core.frames import SignalFrame
-from oracle_core.inputs import AccuracyRows
+from oracle_core.inputs import AccuracyRows, Keys
 from oracle_core.market import MarketFigures
 from oracle_core.records import SignalWeight
 from oracle_core.rules import HEURISTIC, PROBABILISTIC, rules_for
@@ -361,6 +362,13 @@ def test_signals_of_neighbours_are_not_listed_as_own() -> None:
     assert set(frame.rows.key.tolist()) == {0}
     assert "d4" not in of_key(frame, 0)
     assert "competitor:b:1d" in of_key(frame, 0)
+
+
+def test_every_needed_key_is_in_scope_once() -> None:
+    """Asked for are 0 and 1; 0 is next to 1 and 2: only 2 is added, in the same window."""
+    related = Relations(np.array([0, 0]), np.array([1, 2]), np.array([1, 1]), np.ones(2))
+    scope = scoring._scope(Keys(np.array([0, 1]), np.array([1, 1])), related, 4)
+    assert (scope.entity.tolist(), scope.window.tolist()) == ([0, 1, 2], [1, 1, 1])
 
 
 def test_each_row_carries_the_factors_of_its_product() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -79,3 +80,8 @@ def test_an_empty_list_is_a_key_without_signals() -> None:
     frame = single_frame([])
     assert len(frame.rows.key) == 0
     assert frame.skipped.tolist() == [0]
+    some = single_frame([signal("d")])
+    columns = [field.name for field in fields(frame.rows) if field.name != "risks"]
+    for name in columns:
+        assert getattr(frame.rows, name).dtype == getattr(some.rows, name).dtype, name
+    assert frame.source_types.dtype == some.source_types.dtype == np.object_

@@ -16,6 +16,7 @@ from oracle_core.records import DataQualityContext, TrendSummary
 from oracle_core.suppression import (
     NO_TIME,
     build_quality_context_from_summary,
+    data_quality_scores,
     evaluate_macro_only_suppression,
     evaluate_pattern_only_suppression,
     evaluate_suppression,
@@ -157,6 +158,41 @@ def test_r76_each_part_of_the_score(known: DataQualityContext, score: float) -> 
     assert evaluate_suppression(trend(), known).data_quality_score == pytest.approx(score, abs=1e-12)
 
 
+def test_r76_a_single_document_is_all_of_one() -> None:
+    """.4 + .3 + .3 x 1/10: the share of valid documents is 1, not 1/2."""
+    assert evaluate_suppression(trend(), context(total=1)).data_quality_score == pytest.approx(
+        0.73, abs=1e-12
+    )
+
+
+def test_r76_a_document_dated_after_the_trend_is_no_fresher_than_new() -> None:
+    assert evaluate_suppression(trend(), context(age_hours=-84.0)).data_quality_score == pytest.approx(1.0)
+
+
+def test_r76_without_a_time_nothing_is_fresh_even_at_the_first_moment_of_all() -> None:
+    known = QualityRows(
+        *(np.array([n]) for n in (10, 10, 0)), np.array([0.8]), np.array([NO_TIME]), np.array([2])
+    )
+    assert data_quality_scores(known, 0, SuppressionConfig()).tolist() == pytest.approx([0.7])
+
+
+def test_r73_one_failed_document_of_one_is_a_failure_rate_of_one() -> None:
+    assert R.HIGH_EXTRACTION_FAILURE_RATE in reasons(context(total=1, failed=1))
+
+
+def test_r70_r72_one_document_is_enough_to_be_stale_or_of_too_few_types() -> None:
+    assert {R.STALE_EVIDENCE, R.LOW_SOURCE_DIVERSITY} <= reasons(context(total=1, age_hours=500.0, types=0))
+
+
+def test_r75_exactly_the_least_score_passes() -> None:
+    known = context(total=5)
+    score = evaluate_suppression(trend(), known).data_quality_score
+    assert R.LOW_DATA_QUALITY not in reasons(known, SuppressionConfig(min_data_quality_score=score))
+    above = SuppressionConfig(min_data_quality_score=float(np.nextafter(score, 2.0)))
+    assert reasons(known, above) == {R.LOW_DATA_QUALITY}
+    assert evaluate_suppression(trend(), known, above).suppressed, "one reason is enough"
+
+
 def test_only_failed_documents_leave_check_one_silent() -> None:
     """Nothing was extracted, so there is no confidence to be low; all the others fire."""
     failed = context(total=3, failed=3, confidence=None, age_hours=None, types=0)
@@ -207,6 +243,7 @@ def test_r78_r79_values_of_the_specification() -> None:
     assert evaluate_pattern_only_suppression(0, 0, 3)
     assert not evaluate_pattern_only_suppression(0, 1, 3)
     assert evaluate_macro_only_suppression(0, 1, 3)
+    assert evaluate_pattern_only_suppression(0, 0, 1)
 
 
 # ------------------------------------------------------------------------------------------------ notes
@@ -227,7 +264,11 @@ def test_r78_the_macro_caveat() -> None:
 def test_r79_the_pattern_caveat_follows_the_quality_note() -> None:
     """R80: the safety checks come after the main one."""
     note = suppression_note((R.INSUFFICIENT_VALID_DOCUMENTS, R.PATTERN_ONLY), 0.0)
-    assert note.index("insufficient_valid_documents") < note.index("pattern-only")
+    assert note == (
+        "Suppressed for data quality: insufficient_valid_documents (score 0.00). "
+        "This is a pattern-only signal without entity-specific or macro evidence, "
+        "not for automated execution."
+    )
 
 
 def test_without_a_reason_there_is_no_note() -> None:

@@ -209,6 +209,32 @@ def test_r195_the_sentence_stands_between_evidence_and_action() -> None:
     assert "regime panic" in found
 
 
+def test_r195_the_words_get_all_that_was_decided_and_the_settings() -> None:
+    """Too low an edge: .72 x .01 - .28 x .03 < .005."""
+    known = trend(
+        p_bull=0.72, entropy=0.86, regime="panic", trend_direction=TrendDirection.POSITIVE, trend_strength=0.4
+    )
+    config = OracleConfig().with_settings({"eligibility.ev_threshold": 0.2})
+    result = evaluate_eligibility(known, config.eligibility, r_up=0.01, r_down=0.03, rule=expected_value)
+    asked: list[tuple[ProbabilisticView | None, OracleConfig]] = []
+
+    def words(view: ProbabilisticView | None, config: OracleConfig) -> list[str]:
+        asked.append((view, config))
+        return []
+
+    build_thesis(known, result, config=config, words=words)
+    low = (EvReason.LOW_EXPECTED_VALUE,)
+    assert result.ev is not None
+    assert asked == [(ProbabilisticView(0.72, 0.86, MarketRegime.PANIC, result.ev, Action.ACT, low), config)]
+
+
+@pytest.mark.parametrize("missing", ["p_bull", "entropy", "regime"])
+def test_r195_without_the_whole_posterior_there_is_no_probabilistic_sentence(missing: str) -> None:
+    known = trend(**({"p_bull": 0.3, "entropy": 0.88, "regime": "panic"} | {missing: None}))
+    found = build_thesis(known, evaluate_eligibility(known), words=probabilistic_sentences)
+    assert "Probabilistic view" not in found
+
+
 def test_the_heuristic_rule_adds_no_words() -> None:
     assert no_words(view(), OracleConfig()) == []
     assert probabilistic_sentences(None, OracleConfig()) == []

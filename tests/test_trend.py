@@ -535,3 +535,17 @@ def test_a_summary_carries_everything_of_the_trend() -> None:
     unknown = summary(signals, closes=closes)
     assert unknown.market_context["volume_change_pct"] is None
     assert unknown.market_context["price_change_pct"] == pytest.approx(1.0)
+
+
+def test_the_volatility_of_a_single_trend_is_over_the_days_of_the_settings() -> None:
+    """Returns 0, .1, 0: their sigma is .1 x sqrt(2) / 3; twenty would not be there."""
+    found = assemble_trend_summary(
+        [signal("a")],
+        entity_id="a",
+        window=Window.SEVEN_DAYS,
+        generated_at=NOW,
+        config=CONFIG.with_settings({"scoring.volatility_period_days": 3}),
+        rules=HEURISTIC,
+        closes=[100.0, 100.0, 110.0, 110.0],
+    )
+    assert found.market_context["volatility"] == pytest.approx(4.714045, abs=1e-6)
