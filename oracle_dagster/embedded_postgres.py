@@ -290,6 +290,62 @@ class EmbeddedPostgres:
             hold.leases += 1
             return Lease(self, hold)
 
+    def create(self, *, above_transaction: int) -> None:
+        """Make the data folder of a server that was never started, numbering transactions from above one.
+
+        What is restored into it names transactions by their 64-bit ids, which therefore have to lie in its
+        past. Only the upper half is advanced: the lower one, by which the server finds its own files, stays.
+
+        Args:
+            above_transaction: every id that it gives out will be larger.
+
+        Raises:
+            EmbeddedPostgresError: there is a data folder already, or the programs failed.
+        """
+        with _mutex, self._explained():
+            self._make_folder()
+            users, server = self._open_lock("users.lock"), self._open_lock("server.lock")
+            try:
+                if self.data_dir.exists() or not all(_try_lock(fd, fcntl.LOCK_EX) for fd in (users, server)):
+                    raise EmbeddedPostgresError(
+                        f"{self.data_dir} exists already, and the numbers of its transactions are in use. "
+                        "Choose another home, or move this one away."
+                    )
+                run_as = self._create_cluster(server)
+                command = [str(postgres_bin() / "pg_resetwal"), "-D", str(self.data_dir)]
+                with self._log_file() as log:
+                    code = run_as.popen(
+                        [*command, f"--epoch={(above_transaction >> 32) + 1}"], output=log, pass_fds=(server,)
+                    ).wait()
+                if code != 0:
+                    raise ServerStartError(
+                        f"pg_resetwal could not advance the transaction ids of {self.data_dir} (exit code "
+                        f"{code}). Look at {self.log}.{self._tail(0)}"
+                    )
+            finally:
+                os.close(server)
+                os.close(users)
+
+    def take_away(self, target: Path) -> None:
+        """Move everything of the server, which nobody may be using, to another folder of the same disk.
+
+        Raises:
+            ServerTimeoutError: somebody still uses it after the limit.
+            EmbeddedPostgresError: somebody began to use it.
+        """
+        self.wait_until_stopped()
+        with _mutex, self._explained():
+            users = self._open_lock("users.lock")
+            try:
+                if self.home in _holds or not _try_lock(users, fcntl.LOCK_EX):
+                    raise EmbeddedPostgresError(
+                        f"The server of {self.home} is in use. End the oracle processes of this home first."
+                    )
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._pg.rename(target)
+            finally:
+                os.close(users)
+
     def ensure_running(self) -> None:
         """Start the server, and its keeper, again if they died; cheap when all is well.
 

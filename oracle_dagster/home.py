@@ -166,11 +166,15 @@ class Home:
             else EmbeddedPostgres(self.path, progress=progress)
         )
 
-    def connect(self, progress: Callable[[str], None] | None = None) -> Connections:
+    def connect(
+        self, progress: Callable[[str], None] | None = None, *, orchestrator: bool = True
+    ) -> Connections:
         """Make sure both databases exist and can be reached, and return their addresses.
 
         Args:
             progress: told what is being waited for while the embedded server starts or recovers.
+            orchestrator: False leaves an external server's second database alone, its address empty; so a
+                role that may only read the domain can connect.
 
         Raises:
             DatabaseUrlError: ``ORACLE_DATABASE_URL`` or ``ORACLE_DAGSTER_DATABASE_URL`` is not usable.
@@ -180,7 +184,7 @@ class Home:
         domain = _from_environment(DATABASE_VARIABLE)
         dagster = _from_environment(DAGSTER_DATABASE_VARIABLE)
         if domain is not None:
-            return _connect_external(domain, dagster)
+            return _connect_external(domain, dagster) if orchestrator else _connect_domain(domain)
         if dagster is not None:
             raise DatabaseUrlError(
                 f"{DAGSTER_DATABASE_VARIABLE} is set but {DATABASE_VARIABLE} is not. Set both to use "
@@ -257,7 +261,7 @@ def _from_environment(variable: str) -> dict[str, str] | None:
     return parameters
 
 
-def _url(parameters: dict[str, str]) -> str:
+def address_of(parameters: dict[str, str]) -> str:
     """A libpq URL in which everything is percent-encoded, also for SQLAlchemy's reader."""
     user = quote(parameters.get("user", ""), safe="")
     password = quote(parameters.get("password", ""), safe="")
@@ -287,6 +291,12 @@ def _open(parameters: dict[str, str], variable: str) -> psycopg.Connection:
         ) from None
 
 
+def _connect_domain(domain: dict[str, str]) -> Connections:
+    with _open(domain, DATABASE_VARIABLE) as connection:
+        _check_version(connection, domain)
+    return Connections(address_of(domain), "")
+
+
 def _connect_external(domain: dict[str, str], dagster: dict[str, str] | None) -> Connections:
     derived = {**domain, "dbname": f"{domain['dbname']}_dagster"}
     with _open(domain, DATABASE_VARIABLE) as connection:
@@ -300,12 +310,12 @@ def _connect_external(domain: dict[str, str], dagster: dict[str, str] | None) ->
         variable = DAGSTER_DATABASE_VARIABLE
     with _open(dagster, variable) as connection:
         _check_version(connection, dagster)
-    if _url(dagster) == _url(domain):
+    if address_of(dagster) == address_of(domain):
         raise DatabaseUrlError(
             f"{DAGSTER_DATABASE_VARIABLE} and {DATABASE_VARIABLE} name the same {_place(domain)}. The "
             "orchestrator needs a database of its own, because both keep a migration history under one name."
         )
-    return Connections(_url(domain), _url(dagster))
+    return Connections(address_of(domain), address_of(dagster))
 
 
 def _check_version(connection: psycopg.Connection, parameters: dict[str, str]) -> None:

@@ -124,9 +124,12 @@ def opened(path: Path | None) -> Iterator[Database]:
 
 
 @contextlib.contextmanager
-def connected(home: Home) -> Iterator[Connections]:
-    """The databases of a home, with word on stderr of what is being waited for."""
-    with home.connect(progress=note) as connections:
+def connected(home: Home, *, orchestrator: bool = True) -> Iterator[Connections]:
+    """The databases of a home, with word on stderr of what is being waited for.
+
+    ``orchestrator=False`` is for what needs the domain alone (see ``Home.connect``).
+    """
+    with home.connect(progress=note, orchestrator=orchestrator) as connections:
         yield connections
 
 

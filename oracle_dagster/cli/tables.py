@@ -40,6 +40,15 @@ def export(
         ),
     ] = None,
     as_of: AsOf = None,
+    reader: Annotated[
+        str | None,
+        typer.Option(
+            "--reader",
+            metavar="NAME",
+            help="Read as this role of the embedded server, made by `oracle reader create`.",
+            show_default=False,
+        ),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Print a table as CSV, JSON lines or Parquet.
@@ -50,14 +59,20 @@ def export(
     are exact. With --as-of: of a result table the rows of that cycle, of an input table what was known then.
     """
     from oracle_dagster.export import UnknownTableError, export_table, exportable
+    from oracle_dagster.housekeeping.readers import address
 
     if table not in exportable():  # before any server is started
         raise UnknownTableError(table)
     if form is Format.PARQUET and out is None and sys.stdout.isatty():
         raise typer.BadParameter("Parquet is binary; name a file with --out")
-    with connected(existing_home(home)) as connections, progress(f"exporting {table}") as advance:
+    domain_only = connected(existing_home(home), orchestrator=False)
+    with domain_only as connections, progress(f"exporting {table}") as advance:
+        if reader is not None and not connections.embedded:
+            raise typer.BadParameter(
+                "--reader is for the embedded server; set ORACLE_DATABASE_URL to the address of the reader"
+            )
         rows = export_table(
-            connections.domain_url,
+            connections.domain_url if reader is None else address(connections.domain_url, reader, None),
             table,
             form.value,
             out=out if out is not None else sys.stdout.buffer,

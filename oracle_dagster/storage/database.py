@@ -237,6 +237,13 @@ class Database:
             moment: datetime = connection.execute(sa.select(sa.func.now())).scalar_one()
         return moment.astimezone(UTC)
 
+    def transaction(self) -> int:
+        """The id of a transaction of now: above every id given out before."""
+        with self.begin() as connection:
+            return int(
+                connection.execute(sa.select(sa.cast(sa.func.pg_current_xact_id(), sa.Text))).scalar_one()
+            )
+
     @contextlib.contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """One transaction of small statements; errors become :class:`StorageError`."""

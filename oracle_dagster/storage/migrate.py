@@ -66,14 +66,19 @@ def check(database: Database) -> None:
         )
 
 
+def revisions() -> list[str]:
+    """Every revision that this version knows, oldest first."""
+    script = ScriptDirectory.from_config(_config(None))
+    return [r.revision for r in script.walk_revisions()][::-1]
+
+
 def _revision(connection: sa.Connection) -> str | None:
     options = {"version_table": VERSION_TABLE}
     return MigrationContext.configure(connection, opts=options).get_current_revision()
 
 
 def _pending(database: Database, current: str | None) -> list[str]:
-    script = ScriptDirectory.from_config(_config(None))
-    known = [r.revision for r in script.walk_revisions()][::-1]
+    known = revisions()
     if current is not None and current not in known:
         raise UnmigratedError(
             f"the tables of the {database.place} are at revision {current!r}, which this version does not "
