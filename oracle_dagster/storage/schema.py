@@ -349,6 +349,46 @@ config_applications = sa.Table(
 )
 
 # ---------------------------------------------------------------------------------------------- results
+notices = sa.Table(
+    "notices",
+    metadata,
+    sa.Column("as_of", TIME, nullable=False),
+    sa.Column("config_version", sa.Integer, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("channel", sa.Text, nullable=False),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("changes", sa.Integer, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("error", sa.Text),
+    sa.Column("claimed_at", TIME, nullable=False, server_default=_NOW),
+    sa.Column("settled_at", TIME),
+    sa.PrimaryKeyConstraint("as_of", "config_version"),
+    _one_of("status", ("claimed", "sent", "logged", "failed"), "status"),
+    sa.Index("ix_notices_claimed_at", "claimed_at"),
+    comment="One row per message about the changed decisions of a cycle; claimed before it is sent.",
+)
+
+notice_decisions = sa.Table(
+    "notice_decisions",
+    metadata,
+    sa.Column("as_of", TIME, nullable=False),
+    sa.Column("config_version", sa.Integer, nullable=False),
+    sa.Column("entity_id", sa.Text, nullable=False),
+    _window(),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("mode", sa.Text, nullable=False),
+    sa.Column("confidence", sa.Double, nullable=False),
+    sa.Column("before_action", sa.Text, nullable=False),
+    sa.Column("before_mode", sa.Text, nullable=False),
+    sa.Column("before_confidence", sa.Double, nullable=False),
+    sa.PrimaryKeyConstraint("entity_id", "window", "as_of", "config_version"),
+    sa.ForeignKeyConstraint(
+        ["as_of", "config_version"], ["notices.as_of", "notices.config_version"], ondelete="CASCADE"
+    ),
+    sa.Index("ix_notice_decisions_notice", "as_of", "config_version"),
+    comment="One row per decision that a message told, with what was known before.",
+)
+
 
 
 def _cycle_columns(as_of: str) -> tuple[sa.Column[object], ...]:
