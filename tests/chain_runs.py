@@ -159,7 +159,9 @@ def fresh_database(home: Path, prefix: str, template: str = "template0") -> Iter
     """The URL of a database of its own on the shared server, made from a template and dropped afterwards."""
     server = EmbeddedPostgres(home)
     name = f"{prefix}_{secrets.token_hex(6)}"
-    create = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+        sql.Identifier(name), sql.Identifier(template)
+    )
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
         connection.execute(create)

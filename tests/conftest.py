@@ -69,7 +69,8 @@ def embedded_home(pytestconfig: pytest.Config) -> Iterator[Path]:
     """A home whose embedded server runs for the whole test run and is shared by all workers."""
     with _embedded_lease(pytestconfig) as lease:
         with psycopg.connect(lease.url("postgres"), autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")  # no test pulls the plug
+            for name in ("fsync", "full_page_writes", "synchronous_commit"):  # no test pulls the plug
+                connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(name)))
             connection.execute("SELECT pg_reload_conf()")
         yield _shared_home(pytestconfig)
 
@@ -89,7 +90,9 @@ def _embedded_lease(config: pytest.Config) -> Lease:
 def _fresh_database(home: Path, prefix: str, template: str = "template0") -> Iterator[str]:
     server = EmbeddedPostgres(home)
     name = f"{prefix}_{secrets.token_hex(6)}"
-    create = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+        sql.Identifier(name), sql.Identifier(template)
+    )
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
         connection.execute(create)
