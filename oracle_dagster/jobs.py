@@ -36,11 +36,14 @@ aggregation_cycle: Final = dg.define_asset_job(
 )
 
 
-def cycle_config(*, as_of: str | None, config_version: int | None, batch_id: str | None) -> dict[str, object]:
-    """The run configuration of ``aggregation_cycle``; what is None is left out."""
+def cycle_config(
+    *, as_of: str | None, config_version: int | None, batch_id: str | None, accuracy_first: bool = False
+) -> dict[str, object]:
+    """The run configuration of ``aggregation_cycle``; what is None or not wanted is left out."""
     cycle = {"as_of": as_of, "config_version": config_version}
     given = {name: value for name, value in cycle.items() if value is not None}
     config: dict[str, object] = {"resources": {"cycle": {"config": given}}}
     if batch_id is not None:
-        config["ops"] = {STEP: {"config": {"batch_id": batch_id}}}
+        first = {"accuracy_first": True} if accuracy_first else {}
+        config["ops"] = {STEP: {"config": {"batch_id": batch_id, **first}}}
     return config

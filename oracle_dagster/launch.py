@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,15 +31,16 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from oracle_core.cycle import CODE_VERSION
 from oracle_core.enums import Window
-from oracle_dagster import news, pipeline, reporting
+from oracle_dagster import news, pipeline, reporting, shards
 from oracle_dagster.as_of import AS_OF_TAG, format_as_of
 from oracle_dagster.definitions import LOCATION, MODULE, defs
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
 from oracle_dagster.partitions import Key, batch_tags, order_keys, register_entities
 from oracle_dagster.resources import serving
-from oracle_dagster.storage import configuration, cycles, migrate
+from oracle_dagster.storage import applications, configuration, cycles, migrate
 from oracle_dagster.storage.database import Database
 from oracle_dagster.storage.schema import config_applications, cycle_failures, run_log
+from oracle_dagster.tick import SOURCE_ACCURACY
 from oracle_dagster.workers import HOST_TAG, host_name
 
 if TYPE_CHECKING:
@@ -62,10 +64,12 @@ class RunOutcome:
 
     ``status`` is ``partial`` where some keys failed and others were computed. ``computed`` counts keys by
     asset, ``failures`` names the others, ``seconds`` are durations by phase, ``message`` says why it failed.
+    A cycle that was divided into several runs is told of as one; ``runs`` then names all of them, and
+    ``run_id`` is the first that computed entities. ``queued``: they were handed to the daemon.
     """
 
     run_id: str
-    status: Status
+    status: Status | Literal["queued"]
     as_of: datetime
     config_version: int
     keys: int
@@ -73,6 +77,7 @@ class RunOutcome:
     failures: Sequence[cycles.Failure] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
+    runs: Sequence[str] = ()
 
 
 @contextlib.contextmanager
@@ -167,20 +172,91 @@ def apply_plan(
         HomeError: the home cannot be used.
 
     """
+    with _working(home) as (instance, database):
+        return apply_within(instance, database, plan, changed_by=changed_by, reason=reason, progress=progress)
+
+
+def apply_within(
+    instance: dg.DagsterInstance,
+    database: Database,
+    plan: Plan,
+    *,
+    changed_by: str,
+    reason: str,
+    progress: reporting.Progress | None = None,
+) -> RunOutcome | None:
+    """:func:`apply_plan` for who has the databases of a home at hand, such as a job of the user interface."""
     if not plan.settings:
         raise LaunchError("The plan changes no setting, so there is nothing to apply.")
+    version, batch = _activate(database, plan, changed_by, reason)
+    reporting.report_configuration(instance, plan.candidate)
+    if not plan.first_stages:
+        applications.finish(database, version)
+        return None
+    cycle = pipeline.open_cycle(database, plan.as_of, config_version=version)
+    run = _Plan(cycle, order_keys(plan.first_stages), plan.stages, active=True, batch=uuid.UUID(batch))
+    return _rebuild(instance, database, run, version, progress)
+
+
+def finish_applications(home: Home, *, progress: reporting.Progress | None = None) -> list[RunOutcome]:
+    """Bring to their end the applications of plans that were killed after the version had become active.
+
+    Repeating what was computed already changes nothing, so all of it is run again: the same keys from the
+    same stage on, as of the same moment, under the configuration that is active now.
+
+    Returns:
+        What became of each run, oldest application first; empty where all had ended.
+
+    Raises:
+        StorageError: the database cannot be used, or does not know any more what was to be rebuilt.
+        HomeError: the home cannot be used.
+
+    """
+    with _working(home) as (instance, database):
+        return finish_within(instance, database, progress=progress)
+
+
+def finish_within(
+    instance: dg.DagsterInstance, database: Database, *, progress: reporting.Progress | None = None
+) -> list[RunOutcome]:
+    """:func:`finish_applications` for who has the databases of a home at hand."""
+    outcomes = []
+    for application in applications.unfinished(database):
+        wanted = applications.first_stages(database, application)
+        if not wanted:
+            reporting.report_configuration(instance, configuration.active(database).config)
+            applications.finish(database, application.config_version)
+            continue
+        cycle = pipeline.open_cycle(database, application.as_of)
+        first = min(pipeline.STAGES.index(stage or pipeline.STAGES[0]) for stage in wanted.values())
+        run = _Plan(cycle, order_keys(wanted), pipeline.STAGES[first:], active=True)
+        outcomes.append(_rebuild(instance, database, run, application.config_version, progress))
+    return outcomes
+
+
+def _rebuild(
+    instance: dg.DagsterInstance,
+    database: Database,
+    run: _Plan,
+    applied_version: int,
+    progress: reporting.Progress | None,
+) -> RunOutcome:
+    with reporting.listening(progress) as heard:
+        outcome = _execute(instance, database, run, heard)
+    if outcome.status in ("success", "partial"):  # keys that failed are repeated by themselves
+        applications.finish(database, applied_version)
+    return outcome
+
+
+@contextlib.contextmanager
+def _working(home: Home) -> Iterator[tuple[dg.DagsterInstance, Database]]:
+    """The orchestrator's storage and the domain database of a home, for runs in this process."""
     with home.connect() as connections, orchestrator(home, connections) as instance:
         database = Database(connections.domain_url)
         try:
             migrate.check(database)
-            version, batch = _activate(database, plan, changed_by, reason)
-            reporting.report_configuration(instance, plan.candidate)
-            if not plan.first_stages:
-                return None
-            cycle = pipeline.open_cycle(database, plan.as_of, config_version=version)
-            run = _Plan(cycle, order_keys(plan.first_stages), plan.stages, active=True, batch=batch)
-            with serving(home, database), reporting.listening(progress) as heard:
-                return _execute(instance, database, run, heard)
+            with serving(home, database):
+                yield instance, database
         finally:
             database.close()
 
@@ -204,7 +280,9 @@ def _activate(database: Database, plan: Plan, changed_by: str, reason: str) -> t
                 "it read other inputs. Plan again."
             )
         batch = news.application_batch(version.version)
-        cycles.write_batch(connection, uuid.UUID(batch), dict(plan.first_stages))
+        for part in _parts(order_keys(plan.first_stages), uuid.UUID(batch)):
+            first_stages = {key: plan.first_stages[key] for key in part.keys}
+            cycles.write_batch(connection, uuid.UUID(part.batch), first_stages)
         connection.execute(
             config_applications.insert().values(
                 config_version=version.version,
@@ -225,7 +303,27 @@ class _Plan:
     stages: tuple[str, ...]
     active: bool
     parent: dg.DagsterRun | None = None
-    batch: str | None = None
+    batch: uuid.UUID | None = None
+    """Of its first part, where the batches are recorded already."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one run computes."""
+
+    batch: str
+    keys: Sequence[Key]
+    shard: shards.Shard
+    group: str
+
+
+def _parts(keys: Sequence[Key], batch: uuid.UUID) -> list[_Part]:
+    """The runs that the keys are divided into."""
+    split = shards.split_keys(keys)
+    return [
+        _Part(str(shards.batch_id(batch, number)), part, shards.Shard(number, len(split)), str(batch))
+        for number, part in enumerate(split)
+    ]
 
 
 def _plan(
@@ -319,40 +417,159 @@ def _few(names: Sequence[str]) -> str:
 def _execute(
     instance: dg.DagsterInstance, database: Database, plan: _Plan, heard: reporting.Listener
 ) -> RunOutcome:
-    cycle = plan.cycle
+    """Execute a plan in this process: one run, or the accuracy of the sources and then part after part."""
+    parts = _prepare(instance, database, plan)
+    if len(parts) == 1:
+        return _execute_run(instance, database, plan, parts[0], heard)
+    measured = _measure_first(instance, database, plan, parts, heard)
+    if measured is not None and measured.status != "success":
+        return measured
+    outcomes: list[RunOutcome] = []
+    told = heard.progress
+    for part in parts:
+        done = sum(outcome.keys for outcome in outcomes)
+        heard = reporting.Listener(None if told is None else _offset(told, done, len(plan.keys)))
+        with reporting.listening(heard.progress) as heard:
+            outcomes.append(_execute_run(instance, database, plan, part, heard))
+        if outcomes[-1].status == "canceled":
+            break
+    return _joined(plan, outcomes, () if measured is None else (measured.run_id,))
+
+
+def _prepare(instance: dg.DagsterInstance, database: Database, plan: _Plan) -> list[_Part]:
+    """Make partitions of new entities, report what the runs read, and record what each is to compute."""
     new = register_entities(instance, dict.fromkeys(entity for entity, _ in plan.keys))
     if new:
         reporting.report_inputs(instance, database, new)
     if plan.active:
-        reporting.report_configuration(instance, cycle.config)
-    batch = plan.batch or str(cycles.create_batch(database, plan.keys))
-    selection = {dg.AssetKey(stage) for stage in plan.stages}
-    if "weighted_signals" in plan.stages:
-        selection.add(dg.AssetKey("source_accuracy"))
-    job = defs.resolve_job_def(CYCLE_JOB)
-    run = instance.create_run_for_job(
-        job,
-        run_config={
-            **cycle_config(
-                as_of=format_as_of(cycle.as_of), config_version=cycle.config_version, batch_id=batch
-            ),
-            # The command line shows the outcome itself; the run's own log is in the user interface.
-            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-        },
+        reporting.report_configuration(instance, plan.cycle.config)
+    parts = _parts(plan.keys, uuid.uuid4() if plan.batch is None else plan.batch)
+    if plan.batch is None:
+        with database.begin() as connection:
+            for part in parts:
+                cycles.write_batch(connection, uuid.UUID(part.batch), dict.fromkeys(part.keys))
+    return parts
+
+
+def _measure_first(
+    instance: dg.DagsterInstance,
+    database: Database,
+    plan: _Plan,
+    parts: Sequence[_Part],
+    heard: reporting.Listener,
+) -> RunOutcome | None:
+    """Measure the sources in a run of their own, where the parts need it."""
+    if "weighted_signals" not in plan.stages:
+        return None
+    run = _create_run(
+        instance,
+        plan,
+        config=_config(plan.cycle, None),
+        tags={shards.CYCLE_TAG: parts[0].group},
+        assets={SOURCE_ACCURACY},
+    )
+    return _work_and_tell(instance, database, plan, run, heard, keys=0)
+
+
+def _offset(progress: reporting.Progress, before: int, total: int) -> reporting.Progress:
+    """The progress of all parts, from that of one of them."""
+
+    def told(phase: str, done: int, _: int) -> None:
+        progress(phase, before + done, total)
+
+    return told
+
+
+def _joined(plan: _Plan, outcomes: Sequence[RunOutcome], before: Sequence[str]) -> RunOutcome:
+    """What became of all parts, as of one run; the gravest status counts."""
+    statuses = {outcome.status for outcome in outcomes}
+    gravest: Sequence[Status] = ("canceled", "failed", "partial", "success")
+    computed: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for outcome in outcomes:
+        computed.update(outcome.computed)
+        for name, value in outcome.seconds.items():
+            seconds[name] += value  # type: ignore[assignment]  # a Counter adds numbers of any kind
+    return RunOutcome(
+        run_id=outcomes[0].run_id,
+        status=next(status for status in gravest if status in statuses),
+        as_of=plan.cycle.as_of,
+        config_version=plan.cycle.config_version,
+        keys=len(plan.keys),
+        computed=computed,
+        failures=[failure for outcome in outcomes for failure in outcome.failures],
+        seconds=seconds,
+        message="; ".join(dict.fromkeys(outcome.message for outcome in outcomes if outcome.message)),
+        runs=[*before, *(outcome.run_id for outcome in outcomes)],
+    )
+
+
+def _execute_run(
+    instance: dg.DagsterInstance, database: Database, plan: _Plan, part: _Part, heard: reporting.Listener
+) -> RunOutcome:
+    run = _create_part(instance, plan, part)
+    return _work_and_tell(instance, database, plan, run, heard, keys=len(part.keys))
+
+
+def _create_part(instance: dg.DagsterInstance, plan: _Plan, part: _Part) -> dg.DagsterRun:
+    """The run of a part; undivided, it measures the sources too and keeps the job's own selection."""
+    whole = part.shard.count == 1
+    assets: set[str] | None = set(plan.stages)
+    if whole and "weighted_signals" in plan.stages:
+        assets = None if len(plan.stages) == len(pipeline.STAGES) else {*plan.stages, SOURCE_ACCURACY}
+    return _create_run(
+        instance,
+        plan,
+        config=_config(plan.cycle, part.batch),
+        tags={**batch_tags(part.batch, part.keys), **shards.tags(part.group, part.shard)},
+        assets=assets,
+    )
+
+
+def _config(cycle: cycles.Cycle, batch: str | None) -> dict[str, object]:
+    return {
+        **cycle_config(as_of=format_as_of(cycle.as_of), config_version=cycle.config_version, batch_id=batch),
+        # The command line shows the outcome itself; the run's own log is in the user interface.
+        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+    }
+
+
+def _create_run(
+    instance: dg.DagsterInstance,
+    plan: _Plan,
+    *,
+    config: Mapping[str, object],
+    tags: Mapping[str, str],
+    assets: Collection[str] | None,
+) -> dg.DagsterRun:
+    return instance.create_run_for_job(
+        defs.resolve_job_def(CYCLE_JOB),
+        run_config=config,
         tags={
-            **batch_tags(batch, plan.keys),
-            AS_OF_TAG: format_as_of(cycle.as_of),
+            **tags,
+            AS_OF_TAG: format_as_of(plan.cycle.as_of),
             HOST_TAG: host_name(),
             "dagster/max_retries": "0",  # whoever typed the command sees that it died
         },
-        asset_selection=None if len(plan.stages) == len(pipeline.STAGES) else selection,
+        asset_selection=None if assets is None else {dg.AssetKey(name) for name in assets},
         root_run_id=None if plan.parent is None else plan.parent.root_run_id or plan.parent.run_id,
         parent_run_id=None if plan.parent is None else plan.parent.run_id,
         remote_job_origin=job_origin(),
     )
-    message = _work_through(instance, InMemoryJob(job), run)
+
+
+def _work_and_tell(
+    instance: dg.DagsterInstance,
+    database: Database,
+    plan: _Plan,
+    run: dg.DagsterRun,
+    heard: reporting.Listener,
+    *,
+    keys: int,
+) -> RunOutcome:
+    message = _work_through(instance, InMemoryJob(defs.resolve_job_def(CYCLE_JOB)), run)
     ended = instance.get_run_by_id(run.run_id)
-    return _outcome(database, plan, run if ended is None else ended, heard, message)
+    return _outcome(database, plan, run if ended is None else ended, heard, message, keys=keys)
 
 
 def job_origin() -> RemoteJobOrigin:
@@ -399,6 +616,8 @@ def _outcome(
     run: dg.DagsterRun,
     heard: reporting.Listener,
     message: str,
+    *,
+    keys: int,
 ) -> RunOutcome:
     query = sa.select(cycle_failures).where(cycle_failures.c.run_id == run.run_id)
     with database.begin() as connection:
@@ -416,7 +635,7 @@ def _outcome(
         status=status,
         as_of=plan.cycle.as_of,
         config_version=plan.cycle.config_version,
-        keys=len(plan.keys),
+        keys=keys,
         computed=heard.computed,
         failures=failures,
         seconds=heard.seconds,

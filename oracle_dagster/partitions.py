@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import dagster as dg
 
 from oracle_core.enums import Window
+from oracle_dagster import shards
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -91,6 +92,7 @@ def choose_keys(
     inline: Sequence[str],
     partitions: Sequence[str] | None,
     known: Collection[str],
+    shard: shards.Shard = shards.WHOLE,
 ) -> KeyChoice:
     """Decide which keys a run computes.
 
@@ -103,6 +105,7 @@ def choose_keys(
         inline: ``entity|window`` from the configuration; empty where none are given.
         partitions: ``entity|window`` of the run's partition or range; None where it has neither.
         known: the entities of the cycle.
+        shard: the part of all these that the run takes, by sorted entity.
 
     Returns:
         The keys to compute, each once and in canonical order, and the requested ones that do not exist.
@@ -115,11 +118,11 @@ def choose_keys(
     elif partitions is not None:
         wanted = map(split_key, partitions)
     else:
-        return KeyChoice(all_keys(known))
+        return KeyChoice(all_keys(shard.part(sorted(known))))
     entities = set(known)
     keys: list[Key] = []
     unknown: list[UnknownKey] = []
-    for entity_id, window in order_keys(wanted):
+    for entity_id, window in shards.keys_of(order_keys(wanted), shard):
         if window not in _WINDOW_ORDER:
             expected = ", ".join(_WINDOW_ORDER)
             unknown.append(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import dagster as dg
 
 from oracle_core.enums import Window
+from oracle_dagster import shards
 from oracle_dagster.as_of import AS_OF_TAG, format_as_of
 from oracle_dagster.assets.chain import STEP
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
@@ -20,7 +21,7 @@ from oracle_dagster.pipeline import STAGES
 from oracle_dagster.sensors import automation_on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,28 @@ CADENCES: Final = (
 )
 
 
-def _request(cadence: Cadence, as_of: str, entity: str | None) -> dg.RunRequest:
+def _requests(cadence: Cadence, as_of: str, entities: Sequence[str]) -> list[dg.RunRequest]:
+    """One run, or one per part of very many entities; which those are is read by the run, at its moment."""
+    parts = shards.shards_of(len(entities)) if cadence.windows else [shards.WHOLE]
+    return [_request(cadence, as_of, entities, part) for part in parts]
+
+
+def _request(cadence: Cadence, as_of: str, entities: Sequence[str], part: shards.Shard) -> dg.RunRequest:
     config = cycle_config(as_of=as_of, config_version=None, batch_id=None)
     tags: Mapping[str, str] = {AS_OF_TAG: as_of}
     assets: tuple[str, ...] = ("source_accuracy",)
-    if cadence.windows and entity is not None:
+    if cadence.windows:
         windows = [window.value for window in cadence.windows]
-        config["ops"] = {STEP: {"config": {"windows": windows, "only_changes": True}}}
+        shard = {} if part.count == 1 else {"shard": part.number, "shards": part.count}
+        config["ops"] = {STEP: {"config": {"windows": windows, "only_changes": True, **shard}}}
         # One key of the run: without any the orchestrator cannot place the run's inputs.
-        first = key_text((entity, windows[0]))
-        tags = {**tags, RANGE_START_TAG: first, RANGE_END_TAG: first}
+        first = key_text((part.part(sorted(entities))[0], windows[0]))
+        group = shards.tags(f"{cadence.name} {as_of}", part)
+        tags = {**tags, RANGE_START_TAG: first, RANGE_END_TAG: first, **group}
         assets = STAGES
+    run_key = as_of if part.number == 0 else f"{as_of} {part.text}"
     return dg.RunRequest(
-        run_key=as_of, asset_selection=[dg.AssetKey(name) for name in assets], run_config=config, tags=tags
+        run_key=run_key, asset_selection=[dg.AssetKey(name) for name in assets], run_config=config, tags=tags
     )
 
 
@@ -94,12 +104,15 @@ def build_schedule(cadence: Cadence, *, running: bool | None = None) -> dg.Sched
         default_status=dg.DefaultScheduleStatus.RUNNING if on else dg.DefaultScheduleStatus.STOPPED,
         description=cadence.describes,
     )
-    def due(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def due(
+        context: dg.ScheduleEvaluationContext,
+    ) -> dg.RunRequest | list[dg.RunRequest] | dg.SkipReason:
         entities = context.instance.get_dynamic_partitions("entity")
         if not entities:
             return dg.SkipReason("No entity has a partition yet; the sensor adds them with the first inputs.")
         as_of = format_as_of(context.scheduled_execution_time.astimezone(UTC))
-        return _request(cadence, as_of, entities[0])
+        requests = _requests(cadence, as_of, entities)
+        return requests[0] if len(requests) == 1 else requests
 
     return due
 

@@ -8,12 +8,13 @@ with the runs to launch; so a daemon that dies before repeats the tick, and one 
 # No `from __future__ import annotations`: the orchestrator reads the parameters' classes, not their names.
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
 import dagster as dg
 
-from oracle_dagster import tick
+from oracle_dagster import shards, tick
 from oracle_dagster.as_of import AS_OF_TAG, format_as_of
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
 from oracle_dagster.news import Debounce
@@ -69,14 +70,26 @@ def automation_on() -> bool:
 
 
 def run_request(request: tick.Request, as_of: str) -> dg.RunRequest:
-    """The run of one batch."""
-    keys = all_keys(request.entities)
+    """The run of one batch, or of what the parts of a divided batch share."""
+    if request.batch_id is None:
+        tags: Mapping[str, str] = {shards.CYCLE_TAG: request.group}
+    else:
+        tags = {
+            **batch_tags(request.batch_id, all_keys(request.entities)),
+            **shards.tags(request.group, request.shard),
+            REPORT_INPUTS_TAG: "true",
+        }
     return dg.RunRequest(
         run_key=request.run_key,
         job_name=CYCLE_JOB,
         asset_selection=[dg.AssetKey(name) for name in request.assets],
-        run_config=cycle_config(as_of=as_of, config_version=None, batch_id=request.batch_id),
-        tags={**batch_tags(request.batch_id, keys), AS_OF_TAG: as_of, REPORT_INPUTS_TAG: "true"},
+        run_config=cycle_config(
+            as_of=as_of,
+            config_version=None,
+            batch_id=request.batch_id,
+            accuracy_first=request.accuracy_first,
+        ),
+        tags={**tags, AS_OF_TAG: as_of},
     )
 
 
@@ -103,7 +116,8 @@ def build_sensor(debounce: Debounce | None = None, *, running: bool | None = Non
         job_name=CYCLE_JOB,
         minimum_interval_seconds=max(1, round(seconds(INTERVAL_VARIABLE))),
         default_status=dg.DefaultSensorStatus.RUNNING if on else dg.DefaultSensorStatus.STOPPED,
-        description="Computes again what new, revised or retracted inputs can change: one run per tick.",
+        description="Computes again what new, revised or retracted inputs can change: one run per tick, or "
+        "one per part of very many entities.",
     )
     def new_inputs(context: dg.SensorEvaluationContext, database: OracleDatabase) -> dg.SensorResult:
         found = tick.look(database.open(), context.cursor, waits)

@@ -8,6 +8,7 @@ any point and repeated from the same cursor, a tick finds what it found before, 
 from __future__ import annotations
 
 import logging
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from oracle_core.config import ConfigError
-from oracle_dagster import news
+from oracle_dagster import news, shards
 from oracle_dagster.news import EVENT, LINKS, SPREADS, Cursor
 from oracle_dagster.pipeline import STAGES
 from oracle_dagster.storage import arrivals, configuration, inputs
@@ -36,12 +37,19 @@ _CONFIGURATION: Final = "configuration"
 
 @dataclass(frozen=True)
 class Request:
-    """One run: the entities to compute, in every window, and the assets of it that can have changed."""
+    """One run: the entities to compute, in every window, and the assets of it that can have changed.
+
+    Without a batch it computes no entity, but only what the parts of a divided set share. ``accuracy_first``:
+    a part needs the accuracy of the sources as of the tick, whichever run measures it.
+    """
 
     run_key: str
-    batch_id: str
+    batch_id: str | None
     entities: tuple[str, ...]
     assets: tuple[str, ...]
+    shard: shards.Shard = shards.WHOLE
+    group: str = ""
+    accuracy_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,35 @@ def look(database: Database, cursor_text: str | None, debounce: Debounce) -> Tic
         changed = ()
     found = database.run(lambda bulk: _read(bulk, cursor, active, debounce, changed), "REPEATABLE READ")
     requests = []
+    told = []
     for part, (entities, assets) in found.wanted.items():
         if entities:
             batch = news.batch_id(found.before, found.after, part)
-            arrivals.write_batch(database, batch, entities)
             key = news.run_key(found.before, found.after, part)
-            requests.append(Request(key, batch, tuple(sorted(entities)), assets))
-    message = "; ".join(f"{len(r.entities)} entities to compute: {', '.join(r.assets)}" for r in requests)
+            divided = _divided(key, batch, sorted(entities), assets)
+            for request in divided:
+                if request.batch_id is not None:
+                    arrivals.write_batch(database, request.batch_id, request.entities)
+            requests += divided
+            runs = f" in {len(divided)} runs" if len(divided) > 1 else ""
+            told.append(f"{len(entities)} entities to compute{runs}: {', '.join(assets)}")
+    message = "; ".join(told)
     return Tick(found.after.text(), found.moment, tuple(requests), message or found.message)
+
+
+def _divided(key: str, batch: str, entities: Sequence[str], assets: tuple[str, ...]) -> list[Request]:
+    """One run of the entities, or one per part; then the sources are measured once, by none of the parts."""
+    parts = shards.shards_of(len(entities))
+    if len(parts) == 1:
+        return [Request(key, batch, tuple(entities), assets)]
+    measured = SOURCE_ACCURACY in assets
+    requests = [Request(f"{key}-accuracy", None, (), (SOURCE_ACCURACY,), group=batch)] if measured else []
+    chain = tuple(asset for asset in assets if asset != SOURCE_ACCURACY)
+    for part in parts:
+        own = str(shards.batch_id(uuid.UUID(batch), part.number))
+        name = key if part.number == 0 else f"{key}-{part.text}"
+        requests.append(Request(name, own, tuple(part.part(entities)), chain, part, batch, measured))
+    return requests
 
 
 def start(database: Database) -> str:

@@ -18,8 +18,10 @@ from oracle_core.cycle import STAGE_VERSIONS
 from oracle_core.enums import Window
 from oracle_dagster import checks, pipeline, reporting
 from oracle_dagster.assets.configuration import groups_reaching
+from oracle_dagster.assets.source_accuracy import ensure_source_accuracy
 from oracle_dagster.partitions import KEYS, KeyChoice, choose_keys, register_entities
 from oracle_dagster.resources import CycleSettings, OracleDatabase, outlasting_outages
+from oracle_dagster.shards import Shard
 from oracle_dagster.storage import cycles
 from oracle_dagster.storage.database import Database
 
@@ -61,6 +63,14 @@ class KeySet(dg.Config):
     windows: list[str] = Field(
         default=[],
         description="Windows of `entities`, all five where empty; alone: of every known entity.",
+    )
+    shard: int = Field(
+        default=0, description="Which of `shards` parts of all these the run takes, by entity; from 0."
+    )
+    shards: int = Field(default=1, description="How many runs share all these, by entity.")
+    accuracy_first: bool = Field(
+        default=False,
+        description="Measure the sources as of the cycle first, unless another part of it already has.",
     )
     only_changes: bool = Field(
         default=False,
@@ -124,6 +134,8 @@ def _compute(
     position = reporting.event_position(context.instance)
     opened = pipeline.open_cycle(tables, cycle.moment(context), config_version=cycle.config_version)
     chosen = _choose(context, config, tables, opened)
+    if config.accuracy_first:
+        ensure_source_accuracy(tables, opened, run_id=context.run.run_id)
     register_entities(context.instance, (entity for entity, _ in chosen.keys))
     batch_id = None if config.batch_id is None else uuid.UUID(config.batch_id)
     report = pipeline.run_stages(
@@ -157,6 +169,7 @@ def _choose(
         inline=inline,
         partitions=[str(key) for key in context.partition_keys] if placed and not given else None,
         known=known,
+        shard=Shard(config.shard, config.shards),
     )
 
 

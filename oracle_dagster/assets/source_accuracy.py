@@ -9,6 +9,20 @@ from oracle_dagster import pipeline
 from oracle_dagster.assets.configuration import groups_reaching
 from oracle_dagster.reporting import readable
 from oracle_dagster.resources import CycleSettings, OracleDatabase, outlasting_outages
+from oracle_dagster.storage import cycles, inputs
+from oracle_dagster.storage.database import Database
+
+
+def ensure_source_accuracy(database: Database, cycle: cycles.Cycle, *, run_id: str) -> bool:
+    """Measure every source as of the cycle unless that is done: once for all runs that share the cycle.
+
+    Of several runs at once one measures and the others wait. Returns whether this one did.
+    """
+    with cycles.alone(database, cycle, "source_accuracy"):
+        if inputs.accuracy_measured(database, cycle):
+            return False
+        pipeline.update_source_accuracy(database, cycle, run_id=run_id)
+        return True
 
 
 @dg.asset(

@@ -10,6 +10,7 @@ result belongs here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import platform
@@ -28,7 +29,7 @@ from oracle_dagster.storage.database import Bulk, Database, StorageError
 from oracle_dagster.storage.schema import cycle_failures, cycles, run_batches, run_log
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from oracle_core.config import OracleConfig
     from oracle_dagster.storage.configuration import ConfigVersion
@@ -48,6 +49,7 @@ LOCK_BUCKETS: Final = 256
 _LOCK_CYCLES: Final = 7_105_002  # advisory lock classes; arbitrary, but distinct
 _LOCK_ENTITIES: Final = 7_105_003
 _LOCK_ACCURACY: Final = 7_105_004
+_LOCK_ALONE: Final = 7_105_011  # 5 to 10 belong to other modules
 
 _SETTLED: Final = sa.cast(sa.func.pg_current_snapshot(), sa.Text)
 
@@ -247,6 +249,20 @@ def lock_entities(bulk: Bulk, entities: Collection[str]) -> None:
 def lock_accuracy(bulk: Bulk) -> None:
     """Wait for and hold the lock of the source accuracy until the transaction ends."""
     bulk.arrow(f"SELECT pg_advisory_xact_lock({_LOCK_ACCURACY}, 0)::text AS held")
+
+
+@contextlib.contextmanager
+def alone(database: Database, cycle: Cycle, work: str) -> Iterator[None]:
+    """Wait until nobody else does this work for the cycle, and keep others waiting inside.
+
+    Held by a connection of its own, so that it ends with this process however that ends.
+    """
+    place = _bucket(f"{work} {cycle.as_of_us} {cycle.config_version}", 2**31)
+    with database.errors("use"), database.engine.connect() as connection:
+        connection.detach()
+        connection.execute(sa.select(sa.func.pg_advisory_lock(_LOCK_ALONE, place)))
+        connection.commit()
+        yield
 
 
 def _bucket(text: str, buckets: int) -> int:

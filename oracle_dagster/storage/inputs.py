@@ -249,6 +249,16 @@ Accuracy = tuple[pa.Array, "Float", "Int"]
 """Sources by code point, their ratio and number of samples."""
 
 
+def accuracy_measured(database: Database, cycle: Cycle) -> bool:
+    """Whether the sources were measured as of this very cycle."""
+    history = source_accuracy_history
+    measured = sa.select(sa.literal(1)).where(
+        history.c.as_of == cycle.as_of, history.c.config_version == cycle.config_version
+    )
+    with database.begin() as connection:
+        return bool(connection.execute(sa.select(measured.exists())).scalar_one())
+
+
 def settle_accuracy(database: Database, cycle: Cycle) -> Accuracy:
     """The accuracy of the sources that this cycle uses, chosen when it first asks and the same ever after.
 
