@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oracle_core.arrays import divide, group_codes, runs
+from oracle_core.arrays import descending, divide, group_codes, runs
 from oracle_core.config import TrendConfig
 from oracle_core.enums import EvidenceRole, codes
 from oracle_core.frames import EvidenceRows
@@ -59,7 +59,7 @@ def rank(candidates: Candidates, config: TrendConfig) -> EvidenceRows:
     score = weight + impact + recency + confidence
     role = np.where(rows.sentiment > 0.0, ROLES[EvidenceRole.SUPPORTING], ROLES[EvidenceRole.OPPOSING])
     side = rows.group * len(ROLES) + role
-    order = np.lexsort((-score, side))
+    order = descending(side, score)
     _, offsets = runs(side[order])
     position = np.arange(len(order)) - offsets[:-1][group_codes(offsets)]
     kept = position < config.max_evidence_refs

@@ -30,7 +30,14 @@ class Columns:
     __slots__ = ()
 
     def take(self, rows: Int | Bool) -> Self:
-        """Return the rows at ``rows`` (indices or mask), every column alike."""
+        """Return the rows at ``rows`` (indices or mask), every column alike.
+
+        A mask that keeps every row gives the same object: columns are never written to.
+        """
+        if rows.dtype == np.bool_:
+            if bool(rows.all()):
+                return self
+            rows = np.flatnonzero(rows)  # once, and not for every column
         changes = {f.name: getattr(self, f.name)[rows] for f in fields(self)}  # type: ignore[arg-type]
         return replace(self, **changes)  # type: ignore[type-var]
 

@@ -401,7 +401,8 @@ def score_signals(
 def valid_documents(documents: DocumentRows) -> DocumentRows:
     """Documents with an impact whose extraction did not fail: by entity, newest first, then by id."""
     rows = documents.take(documents.has_impact & ~documents.failed)
-    return rows.take(newest_first(rows.entity, rows.published_us, rows.document))
+    order = newest_first(rows.entity, rows.published_us, rows.document)
+    return rows if bool((order[1:] > order[:-1]).all()) else rows.take(order)
 
 
 def _scope(keys: Keys, related: Relations, entities: int) -> Keys:
@@ -485,6 +486,8 @@ def _merge(
     max_combined: float,
 ) -> tuple[SignalRows, Strings]:
     """Join documents and synthetic signals under one table of ids: by key, newest first, then by id."""
+    if not any(names for _, names in parts):
+        return own, document_ids  # in that order already
     extra, places = string_codes([name for _, names in parts for name in names])
     ids, document_code, extra_code = merge_tables(document_ids, extra)
     stacked = [replace(own, signal=document_code[own.signal])]

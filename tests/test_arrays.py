@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from oracle_core.arrays import (
     ascending,
     bisect,
     concatenate,
+    descending,
     divide,
     exact_means,
     exact_sums,
@@ -56,6 +58,63 @@ def test_exact_sums_are_those_of_the_library(groups: list[list[float]]) -> None:
     means = [math.fsum(group) / len(group) if group else 0.0 for group in groups]
     assert exact_means(values, offsets).tolist() == means
     assert group_means(values, offsets) == pytest.approx(means, rel=1e-9, abs=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0, 8, 60, 400, 1100])
+def test_exact_sums_are_those_of_the_library_whatever_the_sizes_of_the_values(spread: int) -> None:
+    """Cancelling pairs, dust below the last bit, values near both ends of the range, groups of any length."""
+    rng = np.random.default_rng(spread)
+    for longest in (1, 2, 3, 40, 1500):
+        lengths = rng.integers(0, longest + 1, 12)
+        offsets = np.append(0, np.cumsum(lengths))
+        with np.errstate(under="ignore"):
+            values = rng.normal(size=offsets[-1]) * 2.0 ** rng.uniform(-spread, min(spread, 900), offsets[-1])
+        half = len(values) // 2
+        values[:half] = -values[half : 2 * half]
+        rng.shuffle(values)
+        expected = [math.fsum(values[a:b].tolist()) for a, b in itertools.pairwise(offsets.tolist())]
+        assert exact_sums(values, offsets).tolist() == expected
+
+
+def test_a_sum_does_not_depend_on_the_other_groups_of_the_batch() -> None:
+    """The parts are cut by the largest value and the longest group of the batch; the sums must not show it."""
+    rng = np.random.default_rng(1)
+    group = rng.normal(size=100) * 2.0 ** rng.uniform(-30, 0, 100)
+    alone = exact_sums(group, np.array([0, 100]))
+    for other in (np.array([1e300]), np.array([1e-300]), np.ones(5000), np.zeros(3), np.full(2, 2.0**60)):
+        together = exact_sums(np.append(group, other), np.array([0, 100, 100 + len(other)]))
+        assert together[0] == alone[0]
+    zeros = exact_sums(
+        np.array([-0.0, -0.0, -0.0, -0.0, -0.0, -0.0, 1.0, 2.0, 3.0]), np.array([0, 1, 3, 6, 9])
+    )
+    assert np.signbit(zeros).tolist() == [True, True, False, False]
+    zeros = exact_sums(np.array([-0.0, -0.0, -0.0, -0.0, -0.0, -0.0]), np.array([0, 1, 3, 6]))
+    assert np.signbit(zeros).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 7, 1 << 20, 1 << 40])
+@pytest.mark.parametrize("decimals", [0, 1, 3, 17])
+def test_an_order_by_group_and_value_is_that_of_a_stable_sort(groups: int, decimals: int) -> None:
+    """Equal values keep the order of their rows, and values that differ in the last bit only do not."""
+    rng = np.random.default_rng(groups + decimals)
+    for rows in (0, 1, 2, 3, 50, 3000):
+        group = rng.integers(0, groups, rows)
+        value = np.round(rng.normal(size=rows), decimals)
+        value[: rows // 3] = np.nextafter(value[: rows // 3], 9.0)
+        for scale in (1.0, -1.0, 0.0, 1e-300, 1e250):
+            scaled = value * scale
+            assert np.array_equal(descending(group, scaled), np.lexsort((-scaled, group)))
+        for span in (3, 10**6, 90 * 86_400 * 10**6, 2**62):
+            whole = rng.integers(-span, span, rows)
+            whole[: rows // 2] = whole[0] if rows > 0 else 0
+            assert np.array_equal(ascending(group, whole), np.lexsort((whole, group)))
+
+
+def test_a_mask_that_keeps_every_row_copies_nothing() -> None:
+    rows = single_frame([signal(), signal()]).rows
+    assert rows.take(np.array([True, True])) is rows
+    assert len(rows.take(np.array([True, False])).key) == 1
+    assert len(rows.take(np.array([False, False])).key) == 0
 
 
 def test_group_sums_add_in_the_order_of_the_rows() -> None:
