@@ -77,7 +77,7 @@ def test_exact_sums_are_those_of_the_library_whatever_the_sizes_of_the_values(sp
 
 
 def test_a_sum_does_not_depend_on_the_other_groups_of_the_batch() -> None:
-    """The parts are cut by the largest value and the longest group of the batch; the sums must not show it."""
+    """The parts are cut by the largest value and the longest group of all; no sum may show it."""
     rng = np.random.default_rng(1)
     group = rng.normal(size=100) * 2.0 ** rng.uniform(-30, 0, 100)
     alone = exact_sums(group, np.array([0, 100]))
