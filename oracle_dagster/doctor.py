@@ -93,7 +93,7 @@ def examine(home: Home, *, say: Callable[[str], None]) -> Iterator[Finding]:
             return
         database = Database(connections.domain_url)
         stack.callback(database.close)
-        for look in (server, tables, active_configuration, rejected, long_transactions):
+        for look in (server, tables, active_configuration, applied, rejected, long_transactions):
             yield _guarded(look.__name__.replace("_", " "), functools.partial(look, database))
         yield from _orchestrator(home, connections, database, stack)
 
@@ -250,6 +250,23 @@ def active_configuration(database: Database) -> Finding:
     found = configuration.active(database)
     return _ok(
         "configuration", f"version {found.version} is active, {found.config.pipeline_mode.value} rules"
+    )
+
+
+def applied(database: Database) -> Finding:
+    """Whether every configuration that a plan made active was also computed to its end."""
+    from oracle_dagster.storage import applications
+
+    waiting = applications.unfinished(database)
+    if not waiting:
+        return _ok("applied", "every applied plan was computed to its end")
+    listed = "; ".join(
+        f"version {one.config_version} as of {one.as_of.isoformat()}, {one.keys:,} keys" for one in waiting
+    )
+    return _notice(
+        "applied",
+        f"active, but its run did not end: {listed}",
+        "if no `oracle apply` is at work now, `oracle apply --yes` finishes it",
     )
 
 

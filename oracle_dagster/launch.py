@@ -13,29 +13,32 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import dagster as dg
 import sqlalchemy as sa
 
 # Internal: the public way to execute in this process forgets the code location and ignores cancelling.
+from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.execution.plan.objects import ErrorSource, StepFailureData
+from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
 from dagster._core.remote_origin import (
     ManagedGrpcPythonEnvCodeLocationOrigin,
     RemoteJobOrigin,
     RemoteRepositoryOrigin,
 )
+from dagster._core.run_coordinator import SubmitRunContext
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from oracle_core.cycle import CODE_VERSION
 from oracle_core.enums import Window
 from oracle_dagster import news, pipeline, reporting, shards
-from oracle_dagster.as_of import AS_OF_TAG, format_as_of
+from oracle_dagster.as_of import AS_OF_TAG, format_as_of, parse_as_of
 from oracle_dagster.definitions import LOCATION, MODULE, defs
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
-from oracle_dagster.partitions import Key, batch_tags, order_keys, register_entities
+from oracle_dagster.partitions import BATCH_TAG, Key, batch_tags, order_keys, register_entities
 from oracle_dagster.resources import serving
 from oracle_dagster.storage import applications, configuration, cycles, migrate
 from oracle_dagster.storage.database import Database
@@ -107,9 +110,12 @@ def run_cycle(
     config_version: int | None = None,
     stages: Collection[str] | None = None,
     from_failed_run: str | None = None,
+    queued: bool = False,
     progress: reporting.Progress | None = None,
 ) -> RunOutcome:
     """Compute a cycle in this process and wait for it; Ctrl-C cancels the run.
+
+    A cycle of very many entities is divided into runs (:mod:`oracle_dagster.shards`), one after the other.
 
     Args:
         home: whose databases are used.
@@ -119,7 +125,9 @@ def run_cycle(
         config_version: version of the configuration; the active one where None.
         stages: assets of the chain to compute; all four where None.
         from_failed_run: repeat exactly the keys that failed in this run, as of its moment and under its
-            configuration, from the first stage in which one failed; nothing else may be given with it.
+            configuration, from the first stage in which one failed; nothing else may be given with it. Of a
+            run that died, everything; of a divided cycle, what failed in any of its runs.
+        queued: measure the sources here, then hand the runs to the daemon's queue and return at once.
         progress: told (what is done, keys done, keys in all).
 
     Raises:
@@ -150,7 +158,8 @@ def run_cycle(
                     stages=stages,
                 )
             with serving(home, database), reporting.listening(progress) as heard:
-                return _execute(instance, database, plan, heard)
+                work = _queue if queued else _execute
+                return work(instance, database, plan, heard)
         finally:
             database.close()
 
@@ -376,26 +385,51 @@ def _plan_repeat(instance: dg.DagsterInstance, database: Database, run_id: str) 
     parent = instance.get_run_by_id(run_id)
     if parent is None:
         raise LaunchError(f"There is no run {run_id} in this home; the user interface lists the runs.")
-    query = sa.select(cycle_failures).where(cycle_failures.c.run_id == run_id)
+    runs = _siblings(instance, parent)
+    ids = [run.run_id for run in runs]
+    query = sa.select(cycle_failures).where(cycle_failures.c.run_id.in_(ids))
     log = sa.select(run_log.c.config_version).where(
-        run_log.c.run_id == run_id, run_log.c.config_version.is_not(None)
+        run_log.c.run_id.in_(ids), run_log.c.config_version.is_not(None)
     )
     with database.begin() as connection:
         failures = connection.execute(query).all()
         version = connection.execute(log.limit(1)).scalar()
-    if not failures:
+    selected = runs[0].asset_selection
+    stages = [stage for stage in pipeline.STAGES if selected is None or dg.AssetKey(stage) in selected]
+    told = {failure.run_id for failure in failures}
+    died = [run for run in runs if run.is_failure_or_canceled and run.run_id not in told]
+    batches = [run.tags[BATCH_TAG] for run in died if BATCH_TAG in run.tags and AS_OF_TAG in run.tags]
+    if not failures and not batches:
         raise LaunchError(
             f"Run {run_id} lists no failed key, so there is nothing to repeat key by key. Re-execute it in "
             "the user interface, or start `oracle run` anew."
         )
-    cycle = pipeline.open_cycle(database, failures[0].as_of, config_version=version)
-    first = min(pipeline.STAGES.index(failure.stage) for failure in failures)
-    selected = parent.asset_selection
-    stages = [
-        stage for stage in pipeline.STAGES[first:] if selected is None or dg.AssetKey(stage) in selected
-    ]
-    keys = order_keys((failure.entity_id, failure.window) for failure in failures)
-    return _Plan(cycle, keys, tuple(stages), active=False, parent=parent)
+    if not batches:
+        first = min(pipeline.STAGES.index(failure.stage) for failure in failures)
+        stages = [stage for stage in stages if pipeline.STAGES.index(stage) >= first]
+    as_of = (
+        failures[0].as_of
+        if failures
+        else parse_as_of(parent.tags[AS_OF_TAG], f"the tag {AS_OF_TAG} of run {run_id}")
+    )
+    given = cast("Any", parent.run_config).get("resources", {}).get("cycle", {}).get("config", {})
+    cycle = pipeline.open_cycle(database, as_of, config_version=given.get("config_version", version))
+    keys = [(failure.entity_id, failure.window) for failure in failures]
+    for batch in batches:
+        keys += cycles.batch_keys(database, uuid.UUID(batch))
+    return _Plan(cycle, order_keys(keys), tuple(stages), active=False, parent=parent)
+
+
+def _siblings(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.DagsterRun]:
+    """The newest run of every part of a divided cycle: a repeat stands for the run it repeats."""
+    group = run.tags.get(shards.CYCLE_TAG)
+    if group is None:
+        return [run]
+    newest: dict[str, dg.DagsterRun] = {}
+    for other in instance.get_runs(dg.RunsFilter(tags={shards.CYCLE_TAG: group})):  # the newest first
+        if shards.SHARD_TAG in other.tags:
+            newest.setdefault(other.tags[shards.SHARD_TAG], other)
+    return list(newest.values()) or [run]
 
 
 def _known_names(kind: str, given: Collection[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -434,6 +468,31 @@ def _execute(
         if outcomes[-1].status == "canceled":
             break
     return _joined(plan, outcomes, () if measured is None else (measured.run_id,))
+
+
+def _queue(
+    instance: dg.DagsterInstance, database: Database, plan: _Plan, heard: reporting.Listener
+) -> RunOutcome:
+    """Hand the runs of a plan to the daemon, whose run launcher places them; the sources come first."""
+    parts = _prepare(instance, database, plan)
+    measured = _measure_first(instance, database, plan, parts, heard)
+    if measured is not None and measured.status != "success":
+        return measured
+    runs = []
+    for part in parts:
+        run = _create_part(instance, plan, part, here=False)
+        # The queue of a home looks at no workspace, and loading one takes longer than all of this.
+        instance.run_coordinator.submit_run(SubmitRunContext(run, cast("Any", None)))
+        runs.append(run.run_id)
+    before = [] if measured is None else [measured.run_id]
+    return RunOutcome(
+        runs[0],
+        "queued",
+        plan.cycle.as_of,
+        plan.cycle.config_version,
+        len(plan.keys),
+        runs=[*before, *runs],
+    )
 
 
 def _prepare(instance: dg.DagsterInstance, database: Database, plan: _Plan) -> list[_Part]:
@@ -511,9 +570,11 @@ def _execute_run(
     return _work_and_tell(instance, database, plan, run, heard, keys=len(part.keys))
 
 
-def _create_part(instance: dg.DagsterInstance, plan: _Plan, part: _Part) -> dg.DagsterRun:
-    """The run of a part; undivided, it measures the sources too and keeps the job's own selection."""
-    whole = part.shard.count == 1
+def _create_part(
+    instance: dg.DagsterInstance, plan: _Plan, part: _Part, *, here: bool = True
+) -> dg.DagsterRun:
+    """The run of a part; undivided and here, it measures the sources too, as the whole job does."""
+    whole = part.shard.count == 1 and here
     assets: set[str] | None = set(plan.stages)
     if whole and "weighted_signals" in plan.stages:
         assets = None if len(plan.stages) == len(pipeline.STAGES) else {*plan.stages, SOURCE_ACCURACY}
@@ -523,6 +584,7 @@ def _create_part(instance: dg.DagsterInstance, plan: _Plan, part: _Part) -> dg.D
         config=_config(plan.cycle, part.batch),
         tags={**batch_tags(part.batch, part.keys), **shards.tags(part.group, part.shard)},
         assets=assets,
+        here=here,
     )
 
 
@@ -541,21 +603,32 @@ def _create_run(
     config: Mapping[str, object],
     tags: Mapping[str, str],
     assets: Collection[str] | None,
+    here: bool = True,
 ) -> dg.DagsterRun:
+    own = {
+        HOST_TAG: host_name(),
+        "dagster/max_retries": "0",  # whoever typed the command sees that it died
+    }
     return instance.create_run_for_job(
         defs.resolve_job_def(CYCLE_JOB),
         run_config=config,
         tags={
             **tags,
             AS_OF_TAG: format_as_of(plan.cycle.as_of),
-            HOST_TAG: host_name(),
-            "dagster/max_retries": "0",  # whoever typed the command sees that it died
+            **(own if here else {}),
         },
         asset_selection=None if assets is None else {dg.AssetKey(name) for name in assets},
         root_run_id=None if plan.parent is None else plan.parent.root_run_id or plan.parent.run_id,
         parent_run_id=None if plan.parent is None else plan.parent.run_id,
         remote_job_origin=job_origin(),
+        job_code_origin=None if here else _code_origin(),
     )
+
+
+def _code_origin() -> JobPythonOrigin:
+    """Where a worker of the queue loads the job from."""
+    pointer = ModuleCodePointer(MODULE, "defs")
+    return JobPythonOrigin(CYCLE_JOB, RepositoryPythonOrigin(sys.executable, pointer, None, None, None))
 
 
 def _work_and_tell(

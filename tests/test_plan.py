@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from oracle_dagster import doctor
 from oracle_dagster.home import Home
 from oracle_dagster.launch import LaunchError, apply_plan, run_cycle
 from oracle_dagster.pipeline import STAGES
@@ -20,6 +23,7 @@ from oracle_dagster.storage import configuration
 from oracle_dagster.storage.database import Database
 from tests.chain_runs import database_name, fresh_database, home_on, with_driver
 from tests.command import oracle
+from tests.operation import locked, wait_until_blocked
 from tests.storage_rows import (
     AS_OF,
     RESULT_TABLES,
@@ -67,7 +71,8 @@ def prepared(
         events = held.enter_context(fresh(embedded_home, "planned_dagster", dagster_template))
         home = home_on(tmp_path_factory.mktemp("plan") / "home", domain, with_driver(events), patch, WORLD)
         for days in (2, 1):
-            assert run_cycle(home, as_of=ago(days=days)).status == "success"
+            done = run_cycle(home, as_of=ago(days=days))
+            assert done.status == "success", done.message
         yield database_name(domain), database_name(events)
 
 
@@ -251,3 +256,53 @@ def test_the_commands_show_reasons_ask_first_and_read_a_file(home: Home, tmp_pat
     unknown = oracle("plan", "--set", "eligibility.nonsense=1", "--home", str(home.path))
     assert unknown.code != 0
     assert "nonsense" in unknown.err
+
+
+# Held, the run waits before its first row is written, or in its middle; planning needs neither table.
+HELD_TABLES = ("weighted_signals", "trend_projections")
+
+
+def applied(settings: dict[str, Any]) -> list[str]:
+    """The arguments of the command that applies the settings."""
+    given = [argument for path, value in settings.items() for argument in ("--set", f"{path}={value}")]
+    return ["apply", *given, "--as-of", AS_OF.isoformat(), "--yes"]
+
+
+@pytest.mark.parametrize(
+    "table", [HELD_TABLES[0], pytest.param(HELD_TABLES[1], marks=pytest.mark.acceptance)]
+)
+def test_an_apply_that_was_killed_is_named_and_ends_in_its_plan_when_it_is_repeated(
+    home: Home, database_url: str, table: str
+) -> None:
+    plan = planned(database_url, SETTINGS[1])
+    command = applied(SETTINGS[1])
+    with locked(database_url, table):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "oracle_dagster.cli", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_until_blocked(database_url)
+        process.kill()
+        process.wait()
+    assert rows(database_url, "SELECT max(version) FROM risk_configs WHERE active") == [(2,)]
+    assert rows(database_url, "SELECT finished_at FROM config_applications") == [(None,)]
+
+    shown = oracle("plan", "--set", "eligibility.min_evidence=4", "--home", str(home.path))
+    assert "but its run did not end: version 2" in shown.err
+    database = Database(database_url)
+    finding = doctor.applied(database)
+    database.close()
+    assert (finding.verdict, "oracle apply --yes" in finding.remedy) == (doctor.Verdict.NOTICE, True)
+
+    again = oracle(*command, "--json", "--home", str(home.path))
+    assert again.code == 0, again.err
+    assert [one["status"] for one in again.json["finished"]] == ["success"]
+    assert outcome_equals(database_url, plan) == len(plan.changes)
+    assert rows(database_url, "SELECT count(finished_at), max(config_version) FROM config_applications") == [
+        (1, 2)
+    ]
+    nothing = oracle(*command, "--json", "--home", str(home.path))
+    assert nothing.json == {"applied": False, "reason": "no setting changes"}
+    assert oracle("plan", *command[1:-1], "--home", str(home.path)).err == ""

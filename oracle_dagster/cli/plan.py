@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from oracle_dagster.planning.plan import Plan
+    from oracle_dagster.storage.applications import Application
 
 SHOWN_CHANGES = 20
 
@@ -104,19 +105,24 @@ def apply(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Plan, ask, make the settings the active configuration, and rebuild exactly what the plan names."""
+    """Plan, ask, make the settings the active configuration, and rebuild exactly what the plan names.
+
+    What an earlier apply left undone, because it was killed, is done first; without settings, only that.
+    """
+    finished = _finish(home, yes=yes, as_json=as_json)
+    if finished and not settings and file is None:
+        if as_json:
+            print_json({"applied": True, "finished": finished})
+        return
     made = _made(settings, file, as_of, home)
     if not as_json:
         _print(made)
     if not made.settings:
         if as_json:
-            print_json({"applied": False, "reason": "no setting changes"})
+            nothing = {"applied": False, "reason": "no setting changes"}
+            print_json({"applied": True, "finished": finished} if finished else nothing)
         return
-    if not yes:
-        if not sys.stdin.isatty():
-            raise CommandError("Nobody can be asked here; look at the plan, then repeat with --yes.")
-        if not typer.confirm("Apply this?"):
-            raise CommandError("Nothing was changed.")
+    _ask("Apply this?", yes=yes)
     from oracle_dagster.launch import apply_plan
 
     place = existing_home(home)
@@ -131,7 +137,8 @@ def apply(
     run = None if outcome is None else outcome.run_id
     status = "success" if outcome is None else outcome.status
     if as_json:
-        print_json({"applied": True, "run_id": run, "status": status, "as_of": iso(made.as_of)})
+        done = {"applied": True, "run_id": run, "status": status, "as_of": iso(made.as_of)}
+        print_json(done | ({"finished": finished} if finished else {}))
     else:
         print(
             "Applied; nothing had to be rebuilt."
@@ -145,15 +152,69 @@ def apply(
         )
 
 
+def _ask(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError("Nobody can be asked here; look at the plan, then repeat with --yes.")
+    if not typer.confirm(question):
+        raise CommandError("Nothing was changed.")
+
+
+def _finish(home: Path | None, *, yes: bool, as_json: bool) -> list[dict[str, Any]]:
+    """Bring earlier applications to their end, which whoever asks for another one wants too."""
+    from oracle_dagster.storage import applications, migrate
+
+    with opened(home) as database:
+        migrate.check(database)
+        waiting = applications.unfinished(database)
+    if not waiting:
+        return []
+    note(_unfinished(waiting))
+    _ask("Finish it first?", yes=yes)
+    from oracle_dagster.launch import finish_applications
+
+    with progress("finishing") as advance:
+        outcomes = finish_applications(
+            existing_home(home),
+            progress=lambda what, done, total: advance(done, total, f"{what}: {done:,} of {total:,} keys"),
+        )
+    told = [
+        {"run_id": one.run_id, "status": one.status, "as_of": iso(one.as_of), "keys": one.keys}
+        for one in outcomes
+    ]
+    for one in told:
+        if not as_json:
+            print(f"Finished; run {one['run_id']} rebuilt {one['keys']:,} keys: {one['status']}")
+        if one["status"] != "success":
+            raise CommandError(
+                f"Run {one['run_id']} ended as {one['status']}. `oracle run --failed {one['run_id']}` "
+                f"repeats what failed; `oracle run --as-of {one['as_of']}` computes everything."
+            )
+    return told
+
+
+def _unfinished(waiting: list[Application]) -> str:
+    listed = ", ".join(
+        f"version {one.config_version} ({one.keys:,} keys as of {iso(one.as_of)})" for one in waiting
+    )
+    return f"An earlier apply has made a configuration active, but its run did not end: {listed}."
+
+
 def _made(settings: list[str] | None, file: Path | None, as_of: datetime | None, home: Path | None) -> Plan:
     from oracle_dagster.planning.plan import make_plan
-    from oracle_dagster.storage import configuration, migrate
+    from oracle_dagster.storage import applications, configuration, migrate
 
     wanted = {**settings_of(file), **assignments(settings or [])}
     if not wanted:
         raise typer.BadParameter("name what to change: --set eligibility.min_confidence=0.45, or --file FILE")
     with opened(home) as database, progress("planning") as advance:
         migrate.check(database)
+        waiting = applications.unfinished(database)
+        if waiting:
+            note(
+                f"{_unfinished(waiting)} `oracle apply --yes` finishes it; until then, plans see half of it."
+            )
         candidate = configuration.active(database).config.with_settings(wanted)
         return make_plan(
             database,

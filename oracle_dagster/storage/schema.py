@@ -345,10 +345,10 @@ config_applications = sa.Table(
     sa.Column("as_of", TIME, nullable=False),
     sa.Column("keys", sa.Integer, nullable=False),
     sa.Column("applied_at", TIME, nullable=False, server_default=_NOW),
+    sa.Column("finished_at", TIME, comment="when its run had ended; null: it has to be repeated"),
     comment="One row per configuration version that became active by a plan: what it was to rebuild.",
 )
 
-# ---------------------------------------------------------------------------------------------- results
 notices = sa.Table(
     "notices",
     metadata,
@@ -389,6 +389,7 @@ notice_decisions = sa.Table(
     comment="One row per decision that a message told, with what was known before.",
 )
 
+# ---------------------------------------------------------------------------------------------- results
 
 
 def _cycle_columns(as_of: str) -> tuple[sa.Column[object], ...]:

@@ -34,6 +34,12 @@ def upgrade() -> None:
         sa.Column("as_of", sa.DateTime(timezone=True), nullable=False),
         sa.Column("keys", sa.Integer(), nullable=False),
         sa.Column("applied_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column(
+            "finished_at",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="when its run had ended; null: it has to be repeated",
+        ),
         sa.ForeignKeyConstraint(
             ["config_version"],
             ["risk_configs.version"],
