@@ -17,7 +17,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("dev", "bench", "mutants")
+EXTRAS = ("dev", "bench", "mutants", "celery", "kubernetes")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
 # (Python, platform) -> packages without a wheel there, which need a compiler

@@ -28,6 +28,8 @@ HOME_VARIABLE: Final = "ORACLE_HOME"
 DATABASE_VARIABLE: Final = "ORACLE_DATABASE_URL"
 DAGSTER_DATABASE_VARIABLE: Final = "ORACLE_DAGSTER_DATABASE_URL"
 STORAGE_VARIABLE: Final = "ORACLE_DAGSTER_STORAGE_URL"
+BROKER_VARIABLE: Final = "ORACLE_CELERY_BROKER"
+"""Where runs are queued for workers, on this machine or others; empty: they start beside the daemon."""
 DEFAULT_HOME: Final = ".oracle"
 OLDEST_SERVER: Final = 15
 DOMAIN_DATABASE: Final = "oracle"
@@ -69,6 +71,19 @@ telemetry:
   enabled: false
 nux: # no sign-up dialogue in the user interface
   enabled: false
+"""
+
+# The address is read from the environment, as it may hold a password. The results go the same way, so that
+# the daemon's monitoring learns of tasks that failed.
+CELERY_YAML: Final = """\
+run_launcher:
+  module: dagster_celery.launcher
+  class: CeleryRunLauncher
+  config:
+    broker:
+      env: {broker_variable}
+    backend:
+      env: {broker_variable}
 """
 
 
@@ -205,6 +220,8 @@ class Home:
             # A JSON string is a YAML string, whatever the path contains.
             compute_logs=json.dumps(str(self.logs_dir / "compute"), ensure_ascii=False),
         )
+        if os.environ.get(BROKER_VARIABLE, "") != "":
+            text += CELERY_YAML.format(broker_variable=BROKER_VARIABLE)
         try:
             self.dagster_dir.mkdir(parents=True, exist_ok=True)
             (self.logs_dir / "compute").mkdir(parents=True, exist_ok=True)

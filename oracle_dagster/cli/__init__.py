@@ -25,6 +25,7 @@ from oracle_dagster.cli import (
     setup,
     tables,
     verify,
+    worker,
 )
 from oracle_dagster.cli.common import EXIT_FAILED, report
 
@@ -51,6 +52,7 @@ def build_app() -> typer.Typer:
     for module in (
         demonstration,
         serve,
+        worker,
         setup,
         *computing,
         configuration,

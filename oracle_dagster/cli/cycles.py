@@ -90,6 +90,13 @@ def run(
             "--failed", metavar="RUN", help="Repeat exactly what failed in this run.", show_default=False
         ),
     ] = None,
+    queue: Annotated[
+        bool,
+        typer.Option(
+            "--queue",
+            help="Hand the runs to the daemon's queue, which places them on its workers, and return at once.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -118,13 +125,14 @@ def run(
             config_version=version,
             stages=[s.value for s in stage] if stage else None,
             from_failed_run=failed,
+            queued=queue,
             progress=told,
         )
     if as_json:
         print_json(_as_object(outcome))
     else:
         _print(outcome)
-    if outcome.status != "success":
+    if outcome.status not in {"success", "queued"}:
         raise CommandError(_why(outcome))
 
 
@@ -144,6 +152,7 @@ def _candidate(home: Home, settings: list[str], base: int | None) -> int:
 def _as_object(outcome: RunOutcome) -> dict[str, Any]:
     return {
         "run_id": outcome.run_id,
+        "runs": list(outcome.runs) or [outcome.run_id],
         "status": outcome.status,
         "as_of": iso(outcome.as_of),
         "config_version": outcome.config_version,
@@ -160,6 +169,10 @@ def _as_object(outcome: RunOutcome) -> dict[str, Any]:
 
 def _print(outcome: RunOutcome) -> None:
     print(f"Run {outcome.run_id}: {outcome.status}")
+    if len(outcome.runs) > 1:
+        print(f"  one of {len(outcome.runs)} runs: " + ", ".join(outcome.runs))
+    if outcome.status == "queued":
+        print("  `oracle dev` or another daemon of this home takes them up; see the user interface")
     print(
         f"as of {iso(outcome.as_of)}, configuration version {outcome.config_version}, {outcome.keys:,} keys "
         "(entity and window)"
