@@ -94,6 +94,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "demo", "dev", "init", "ingest", "run", "export", "config show", "config set", "config history",
         "config diff", "rejected list", "rejected retry", "retract", "doctor",
         "agents list", "agents set", "agents disable", "plan", "apply", "explain", "verify", "prune",
+        "replay",
     }  # fmt: skip
     assert promised <= set(COMMANDS)
 

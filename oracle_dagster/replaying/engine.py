@@ -365,6 +365,8 @@ class _Block:
                 _log.exception("%s|%s cannot be replayed as of %s", *key, as_of.isoformat())
                 failed.append((as_of, *key, f"{type(error).__name__}: {error}"))
                 return []
+            computed = None
+        if computed is None:
             middle = len(rows) // 2
             first = self._computed(read, rows[:middle], as_of, failed)
             return first + self._computed(read, rows[middle:], as_of, failed)
