@@ -340,6 +340,12 @@ def test_r101_g29_every_word_of_a_probabilistic_decision() -> None:
     assert found.invalidation_conditions == CONDITIONS
 
 
+def test_r195_without_a_probability_there_is_no_probabilistic_sentence() -> None:
+    found = decided(trends({}), None, PROBABILISTIC)
+    assert "Probabilistic view" not in found.thesis[0]
+    assert found.invalidation_conditions[0][-1] == "Expected value falls to 0.005 or below"
+
+
 def test_the_heuristic_mode_neither_computes_nor_mentions_an_expected_value() -> None:
     found = decided(trends({"direction": TrendDirection.POSITIVE}), world(1, bars=rising("e0")))
     assert np.isnan(found.rows.expected_value).all()
