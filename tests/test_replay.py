@@ -529,7 +529,7 @@ def test_the_command_replays_reports_and_writes_the_page(
     assert (tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") == 9
     only = oracle(*command, "--without-active", "--entity", WORLD.entities[0])
     assert only.code == 0, only.err
-    assert "1 entities" in only.out
+    assert "1 entity" in only.out
     assert "active" not in only.out
     for part in ("hit rate", "Brier", "base rate", "changed action or mode", "Equity"):
         assert part.lower() in only.out.lower()

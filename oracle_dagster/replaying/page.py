@@ -75,7 +75,8 @@ def summary(report: Object) -> list[str]:
 
 def _span(report: Object) -> str:
     span = f"{report['cycles']:,} cycles from {report['from']} to {report['to']}"
-    return f"{span}, {report['entities']:,} entities, windows {', '.join(report['windows'])}"
+    entities = "entity" if report["entities"] == 1 else "entities"
+    return f"{span}, {report['entities']:,} {entities}, windows {', '.join(report['windows'])}"
 
 
 def _told(configuration: Object, cycles: int) -> Iterator[str]:
