@@ -24,7 +24,7 @@ class Limits:
     """From where on a check warns. 0 hours switches a check of freshness off; shares are in [0, 1].
 
     ``drift_cycles``: how many earlier cycles of the same keys a drift is measured against;
-    ``drift_keys``: with fewer keys than this it is not judged.
+    ``least_keys``: with fewer keys than this no drift and no share of recommendations is judged.
     """
 
     fresh_documents_hours: float = 24.0
@@ -34,7 +34,7 @@ class Limits:
     max_rejected_share: float = 0.05
     max_drift: float = 0.3
     drift_cycles: int = 10
-    drift_keys: int = 20
+    least_keys: int = 20
 
     @classmethod
     def from_environment(cls) -> Self:

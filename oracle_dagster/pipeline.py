@@ -2,7 +2,8 @@
 
 Entities are worked on in blocks, so that memory is bounded; a block's result does not depend on which others
 share it. Every stage writes its slice in one transaction. Killed at any moment and repeated, a run leaves
-what an undisturbed one leaves. A key that cannot be computed is recorded as failed; the others go on.
+what an undisturbed one leaves. A key that cannot be computed, or whose rows break an invariant, is recorded
+as failed and goes no further; the others go on.
 
 No rule, no SQL and no orchestrator here.
 """
@@ -34,7 +35,7 @@ from oracle_core.regime import direction_thresholds
 from oracle_core.rules import rules_for
 from oracle_dagster.rewriting import wordings
 from oracle_dagster.rewriting.theses import Rewriter
-from oracle_dagster.storage import cycles, decisions, inputs, results, seals
+from oracle_dagster.storage import cycles, decisions, inputs, invariants, results, seals
 from oracle_dagster.storage.cycles import Cycle, Failure, Key
 from oracle_dagster.storage.database import StorageError
 
@@ -60,6 +61,12 @@ BLOCK_ENTITIES: Final = 500
 _SHOWN: Final = 5
 # Errors of the database that come from a value and not from its state: another key may still be written.
 _VALUE_ERRORS: Final = ("22", "23")
+_UPSTREAM: Final = {
+    "weighted_signals": (),
+    "trend_windows": ("weighted_signals",),
+    "trend_projections": ("trend_windows",),
+    "recommendations": ("trend_windows", "trend_projections"),
+}
 
 _log = logging.getLogger(__name__)
 
@@ -80,12 +87,22 @@ class KeyReport:
 
 @dataclass
 class StageReport:
-    """What a run of stages did: computed keys and written rows by stage, failures, seconds by phase."""
+    """What a run of stages did: computed keys and written rows by stage, failures, seconds by phase.
+
+    ``faults``: what breaks an invariant in the rows of each stage; these keys are among the failures too. A
+    rehearsal, which writes nothing, has none.
+    """
 
     keys: dict[str, list[KeyReport]]
     rows: dict[str, int]
     failures: list[Failure]
     seconds: dict[str, float]
+    faults: invariants.Faults = field(default_factory=dict)
+
+    @property
+    def held_back(self) -> set[Key]:
+        """The keys whose rows break an invariant."""
+        return set(invariants.broken(self.faults))
 
 
 @dataclass(frozen=True)
@@ -344,7 +361,7 @@ def _record(
             seconds=run.clock.seconds[stage],
             details={
                 "failed_keys": failed[stage],
-                "without_history": run.without_history if stage == "trend_windows" else 0,
+                "without_history": len(run.without_history) if stage == "trend_windows" else 0,
                 "phases": report.seconds,
             },
         )
@@ -500,6 +517,14 @@ _NOWHERE: Final = _Writers(
 )
 
 
+class _HeldBack(Exception):  # noqa: N818 - a signal, not an error
+    """Some keys of a block go no further; the others have to be computed without them."""
+
+    def __init__(self, keys: Collection[Key]) -> None:
+        super().__init__()
+        self.keys = frozenset(keys)
+
+
 @dataclass
 class _Slice:
     """What was read for a block."""
@@ -544,7 +569,8 @@ class _Run:
         self.stages = stages
         self.clock = _Clock()
         self.clock.seconds |= dict.fromkeys(stages, 0.0)
-        self.without_history = 0
+        self.without_history: set[Key] = set()
+        self._faults: dict[tuple[str, str], dict[Key, str]] = {}
         self._stage = ""
         self._reports: dict[tuple[str, Key], KeyReport] = {}
         self._rows: dict[tuple[str, Key], int] = {}
@@ -558,6 +584,9 @@ class _Run:
         """Compute a block; if that fails, its halves, until the keys at fault stand alone."""
         try:
             self._compute(keys)
+        except _HeldBack as held:
+            # Once more without them, which is rare: a result does not depend on who shares the block.
+            self.block([key for key in keys if key not in held.keys])
         except Exception as error:  # whatever a rule raises on a key's data, other keys go on
             if isinstance(error, StorageError) and not (error.sqlstate or "").startswith(_VALUE_ERRORS):
                 raise
@@ -594,12 +623,46 @@ class _Run:
                     unknown = f"nothing about {key[0]} is known as of {self.cycle.as_of.isoformat()}"
                     self._fail(stage, key, unknown)
             known = [key for key in entered if key[0] in read.place]
+            if known and self._writers.locking:
+                self._hold_back_stored(stage, known)
             if known:
                 parts.append(Part(known, self.cycle, read.inputs))
             with self.clock.phase(stage):
                 parts = [done for part in parts if part.keys for done in work[stage](part, read)]
+            if parts and self._writers.locking:
+                self._hold_back(stage, [key for part in parts for key in part.keys])
         if not self._writers.locking:  # nothing else keeps the frames
             self.finished += parts
+
+    def _hold_back(self, stage: str, keys: Sequence[Key]) -> None:
+        """Look at what a stage has written; keys whose rows break a rule fail there and go no further."""
+        with self._phases.phase("check"):
+            found = invariants.find_faults(self.database, self.cycle, {stage: keys})
+        for name, faults in found.items():
+            held = self._faults.setdefault(name, {})
+            for key in keys:
+                held.pop(key, None)
+            held |= {fault.key: fault.reason for fault in faults}
+        broken = invariants.broken(found)
+        for key, reason in broken.items():
+            self._reports[stage, key].metadata["held_back"] = reason
+            self._fail(stage, key, f"held back, because what was written breaks a rule: {reason}")
+        if broken and stage != self.stages[-1]:
+            raise _HeldBack(broken)
+
+    def _hold_back_stored(self, stage: str, keys: Sequence[Key]) -> None:
+        """The same of what this cycle has stored before, for keys that enter behind it."""
+        earlier = _UPSTREAM[stage]
+        if not earlier:
+            return
+        with self._phases.phase("check"):
+            found = invariants.find_faults(self.database, self.cycle, dict.fromkeys(earlier, keys))
+        broken = invariants.broken(found)
+        for key, reason in broken.items():
+            what = " or ".join(earlier)
+            self._fail(stage, key, f"held back, because {what} as stored breaks a rule: {reason}")
+        if broken:
+            raise _HeldBack(broken)
 
     def _entering(self, keys: Sequence[Key]) -> dict[str, list[Key]]:
         """The keys by the first stage of this run that computes them, in the order of the stages."""
@@ -703,7 +766,7 @@ class _Run:
             with self._phases.phase("trend"):
                 frame = _plain(assemble_trends(signals, read.inputs, each.cycle.as_of_us, config))
             _, history = self._write(each, partial(self._write_trends, part=each, frame=frame))
-            self.without_history += 0 if history else len(each.keys)
+            self.without_history |= set() if history else set(each.keys)
             if self._reads is None:
                 self._tell_trends(each, read, frame, history=history)
             done.append(dataclasses.replace(each, signals=signals, trends=frame))
@@ -1019,6 +1082,10 @@ class _Run:
                 if (stage, key) in self._failures
             ],
             seconds=dict(self._phases.seconds),
+            faults={
+                name: [invariants.Fault(key, found[key]) for key in keys if key in found]
+                for name, found in self._faults.items()
+            },
         )
 
 

@@ -345,6 +345,7 @@ def _unchanged(report: StageReport) -> set[Key]:
         (decided.entity_id, decided.window)
         for decided in report.keys.get("recommendations", [])
         if decided.metadata.get("equals_standing") is not None
+        and (decided.entity_id, decided.window) not in report.held_back
     }
 
 

@@ -22,23 +22,30 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from oracle_core.cycle import project_trends
 from oracle_core.frames import ProjectionFrame, TrendFrame
 from oracle_core.inputs import CycleInputs
-from oracle_dagster import checks, pipeline, reporting
+from oracle_dagster import pipeline, reporting
 from oracle_dagster.as_of import AS_OF_TAG
 from oracle_dagster.definitions import build_defs
 from oracle_dagster.partitions import batch_tags, register_entities, split_key
 from oracle_dagster.pipeline import STAGES
-from oracle_dagster.storage import configuration, cycles, migrate
+from oracle_dagster.storage import configuration, cycles, invariants, migrate
 from oracle_dagster.storage.database import Database
 from tests.chain_runs import WHEN, Chain, database_name, fresh_database, keys_of, of_key, of_range
 from tests.storage_rows import AS_OF, Document, Impact, ago, insert_documents, insert_world, make_world
 
 SUBSETS = [subset for size in range(1, len(STAGES) + 1) for subset in itertools.combinations(STAGES, size)]
 CHECKS = {
-    "weighted_signals": {"ranges_and_invariants", "nothing_from_the_future"},
-    "trend_windows": {"ranges_and_invariants", "evidence_exists", "nothing_from_the_future"},
+    "weighted_signals": {
+        "ranges_and_invariants", "nothing_from_the_future", "inputs_are_fresh", "few_records_rejected",
+    },
+    "trend_windows": {
+        "ranges_and_invariants", "evidence_exists", "nothing_from_the_future", "history_has_no_gap",
+        "confidence_has_not_drifted", "contradiction_has_not_drifted",
+    },
     "trend_projections": {"ranges_and_invariants"},
-    "recommendations": {"ranges_and_invariants", "evidence_exists", "nothing_from_the_future"},
-}
+    "recommendations": {
+        "ranges_and_invariants", "evidence_exists", "nothing_from_the_future", "few_suppressed",
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -298,11 +305,11 @@ def test_every_check_turns_red_on_damaged_rows(
     url, cycle = damaged
     database = Database(url)
     keys = [(FIRST, window) for window in ("7d", "30d", "90d")]
-    before = checks.find_faults(database, cycle, {asset: keys})
+    before = invariants.find_faults(database, cycle, {asset: keys})
     assert before[asset, check] == []
     with psycopg.connect(url) as connection:
         connection.execute(damage)
-    after = checks.find_faults(database, cycle, {asset: keys})
+    after = invariants.find_faults(database, cycle, {asset: keys})
     assert {fault.key for fault in after[asset, check]} <= set(keys)
     assert after[asset, check] != []
     database.close()

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from oracle_core.cycle import STAGE_VERSIONS
 from oracle_core.enums import Window
-from oracle_dagster import checks, pipeline, reporting
+from oracle_dagster import checks, notices, pipeline, reporting
 from oracle_dagster.assets.configuration import groups_reaching
 from oracle_dagster.assets.source_accuracy import ensure_source_accuracy
 from oracle_dagster.partitions import KEYS, KeyChoice, choose_keys, register_entities
@@ -152,7 +152,10 @@ def _compute(
         context, opened, report, origins, position, only_changes=config.only_changes
     )
     failures = [*report.failures, *_refuse(context, tables, opened, chosen, stages)]
-    checks.report(context, tables, opened, computed, failures)
+    checks.report(context, tables, opened, report, failures)
+    if "recommendations" in stages:
+        decided = [key for key in computed["recommendations"] if key not in report.held_back]
+        notices.tell(tables, opened, decided, run_id=context.run.run_id, log=context.log)
     reporting.require_something(computed, failures)
 
 
