@@ -17,6 +17,7 @@ from oracle_dagster.assets.inputs import input_assets
 from oracle_dagster.assets.leaks import leak_probe, no_look_ahead
 from oracle_dagster.assets.source_accuracy import source_accuracy
 from oracle_dagster.jobs import aggregation_cycle
+from oracle_dagster.planning.jobs import apply_configuration, plan_configuration
 from oracle_dagster.resources import CycleSettings, OracleDatabase
 from oracle_dagster.schedules import build_schedules
 from oracle_dagster.sensors import build_sensor
@@ -44,7 +45,7 @@ def build_defs(
     return dg.Definitions(
         assets=[*input_assets, *configuration_assets, source_accuracy, decision_chain, agent_performance_log],
         asset_checks=[no_look_ahead],
-        jobs=[aggregation_cycle, leak_probe],
+        jobs=[aggregation_cycle, plan_configuration, apply_configuration, leak_probe],
         sensors=list(sensors),
         schedules=list(schedules),
         resources={"database": OracleDatabase(), "cycle": CycleSettings(), **(resources or {})},

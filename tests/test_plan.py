@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import psycopg
 import pytest
 
 from oracle_dagster import doctor
+from oracle_dagster.definitions import build_defs
 from oracle_dagster.home import Home
-from oracle_dagster.launch import LaunchError, apply_plan, run_cycle
+from oracle_dagster.launch import LaunchError, apply_plan, orchestrator, run_cycle
 from oracle_dagster.pipeline import STAGES
+from oracle_dagster.planning import jobs
 from oracle_dagster.planning.plan import Plan, as_object, make_plan
 from oracle_dagster.storage import configuration
 from oracle_dagster.storage.database import Database
-from tests.chain_runs import database_name, fresh_database, home_on, with_driver
+from tests.chain_runs import QUIET, Chain, database_name, fresh_database, home_on, with_driver
 from tests.command import oracle
 from tests.operation import locked, wait_until_blocked
 from tests.storage_rows import (
@@ -306,3 +309,105 @@ def test_an_apply_that_was_killed_is_named_and_ends_in_its_plan_when_it_is_repea
     nothing = oracle(*command, "--json", "--home", str(home.path))
     assert nothing.json == {"applied": False, "reason": "no setting changes"}
     assert oracle("plan", *command[1:-1], "--home", str(home.path)).err == ""
+
+
+# ---------------------------------------------------------------------- jobs of the user interface
+
+WHEN = AS_OF.isoformat()
+STEPS = {jobs.PLAN_JOB: jobs.PLAN_STEP, jobs.APPLY_JOB: jobs.APPLY_STEP}
+ASKED = [f"{path}={value}" for path, value in SETTINGS[0].items()]
+
+
+def execute(home: Home, job: str, **config: Any) -> dg.ExecuteInProcessResult:  # noqa: ANN401
+    """One run of a job as a worker of the user interface executes it."""
+    with home.connect() as connections, orchestrator(home, connections) as instance:
+        job_def = build_defs().resolve_job_def(job)
+        return job_def.execute_in_process(
+            run_config={**QUIET, "ops": {STEPS[job]: {"config": config}}},
+            instance=instance,
+            raise_on_error=False,
+        )
+
+
+def shown(run: dg.ExecuteInProcessResult, step: str) -> dict[str, Any]:
+    """The metadata of the step that a person opens."""
+    (output,) = [e.step_output_data for e in run.events_for_node(step) if e.is_successful_output]
+    return {name: value.value for name, value in output.metadata.items()}
+
+
+def message(run: dg.ExecuteInProcessResult) -> str:
+    (failure,) = [event.step_failure_data for event in run.all_events if event.is_step_failure]
+    assert failure.user_failure_data is not None, failure.error
+    return str(failure.user_failure_data.description)
+
+
+def test_the_plan_job_shows_the_plan_and_writes_nothing(home: Home, database_url: str) -> None:
+    plan = as_object(planned(database_url, SETTINGS[0]))
+    before = contents(database_url, *EVERYTHING)
+    run = execute(home, jobs.PLAN_JOB, set=ASKED, as_of=WHEN)
+    assert run.success
+    assert contents(database_url, *EVERYTHING) == before
+    told = shown(run, jobs.PLAN_STEP)
+    assert told["plan"] == json.loads(json.dumps(plan))
+    assert told["decisions_changed"] == len(plan["changes"]) > 0
+    change = plan["changes"][0]
+    assert f"| {change['entity_id']} {change['window']} |" in told["changes"]
+    assert change["because"][0] in told["changes"]
+    assert "| `eligibility.min_confidence` |" in told["settings"]
+    assert f"| recommendations | {len(plan['rebuild']['recommendations'])} |" in told["rebuild"]
+    counts = [int(line.split("|")[3]) for line in told["transitions"].splitlines()[2:]]
+    assert sum(counts) == sum(t["count"] for t in plan["transitions"])
+
+
+def test_the_apply_job_starts_the_run_of_the_command_and_ends_in_the_plan(
+    home: Home, database_url: str
+) -> None:
+    plan = planned(database_url, SETTINGS[0])
+    file = "[eligibility]\nmin_confidence = 0.62\nmin_evidence = 3\n"
+    run = execute(home, jobs.APPLY_JOB, file=file, as_of=WHEN, reason="too many weak ones")
+    assert run.success
+    assert shown(run, jobs.APPLY_STEP)["decisions_changed"] == len(plan.changes)
+    assert outcome_equals(database_url, plan) == len(plan.changes)
+    assert rows(database_url, "SELECT reason FROM risk_configs WHERE active") == [("too many weak ones",)]
+    assert rows(database_url, "SELECT count(finished_at) FROM config_applications") == [(1,)]
+    with home.connect() as connections, orchestrator(home, connections) as instance:
+        (batch,) = instance.get_runs(dg.RunsFilter(job_name="aggregation_cycle"), limit=1)
+        assert batch.status is dg.DagsterRunStatus.SUCCESS
+        counts = Chain(database_url, instance).seen(batch.run_id).counts()
+    assert counts == {asset: len(keys) for asset, keys in plan.rebuild.items()}
+    again = execute(home, jobs.APPLY_JOB, file=file, as_of=WHEN)
+    assert shown(again, jobs.APPLY_STEP)["settings"] == "No setting changes, so that the plan is empty."
+
+
+BAD_SETTINGS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"set": ["eligibility.min_confidense=0.4"]}, "nearest: eligibility.min_confidence"),
+    ({"set": ["eligibility.min_confidence=2"]}, "eligibility.min_confidence = 2"),
+    ({"set": ["eligibility"]}, "is not path=value"),
+    ({"file": "[eligibility\n"}, "`file` cannot be read as settings"),
+    ({"set": ["trend.max_risks=4"], "as_of": "yesterday"}, "yesterday"),
+    ({}, "name what to change"),
+)
+
+
+def test_a_setting_that_cannot_be_used_fails_the_job_with_the_message_of_the_command(home: Home) -> None:
+    for config, told in BAD_SETTINGS:
+        run = execute(home, jobs.PLAN_JOB, **config)
+        assert not run.success
+        assert told in message(run)
+
+
+def test_what_a_plan_holds_cannot_break_the_tables() -> None:
+    evil = "a|b\n<img src=x>"
+    told = jobs.metadata(
+        {
+            "as_of": WHEN,
+            "config": {},
+            "transitions": [],
+            "changes": [],
+            "rebuild": {"recommendations": [evil] * 25},
+        }
+    )
+    text = str(told["rebuild"].value)
+    assert len(text.splitlines()) == 3
+    assert "a\\|b &lt;img" in text
+    assert "and 5 more" in text

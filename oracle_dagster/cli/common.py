@@ -171,21 +171,12 @@ def assignments(texts: list[str]) -> dict[str, Any]:
     Raises:
         typer.BadParameter: no ``=``, an empty path, or a path given twice.
     """
-    values: dict[str, Any] = {}
-    for text in texts:
-        path, separator, value = text.partition("=")
-        path = path.strip()
-        if separator == "" or path == "":
-            raise typer.BadParameter(
-                f"{text!r} is not path=value; write it like trend.positive_threshold=0.2"
-            )
-        if path in values:
-            raise typer.BadParameter(f"{path} is given twice; name each path once")
-        try:
-            values[path] = json.loads(value)
-        except json.JSONDecodeError:
-            values[path] = value
-    return values
+    from oracle_dagster.planning import settings
+
+    try:
+        return settings.assignments(texts)
+    except settings.SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def iso(value: datetime) -> str:

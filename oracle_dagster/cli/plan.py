@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -228,22 +227,12 @@ def settings_of(file: Path | None) -> dict[str, Any]:
     """The settings of a TOML or JSON file, by path; none without a file."""
     if file is None:
         return {}
+    from oracle_dagster.planning import settings
+
     try:
-        text = file.read_text(encoding="utf-8")
-        found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        return settings.document(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{file} cannot be read as settings: {error}. Write TOML or JSON.") from None
-    return dict(_paths(found, ""))
-
-
-def _paths(value: object, path: str) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [
-            leaf
-            for name, inner in value.items()
-            for leaf in _paths(inner, f"{path}.{name}" if path else str(name))
-        ]
-    return [(path, value)]
 
 
 def _print(made: Plan) -> None:
