@@ -46,6 +46,8 @@ ORDER: Final[dict[str, tuple[str, ...]]] = {
     "macro_impacts": ("event_id", "entity_id"),
     "pattern_stats": ("entity_id", "window", "catalyst_type"),
 }
+_ENTITY_COLUMNS: Final = ("entity_id", "source_entity", "target_entity")
+_WITHOUT_ENTITY: Final = ("recommendation_evaluations",)
 _AS_OF_COLUMN: Final[dict[str, str]] = {
     "weighted_signals": "as_of",
     "trend_history": "generated_at",
@@ -123,6 +125,7 @@ def export_table(
     *,
     out: Path | BinaryIO,
     as_of: datetime | None = None,
+    entity: str | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> int:
     """Write a table and return the number of rows.
@@ -135,16 +138,19 @@ def export_table(
         form: ``csv`` (a header line), ``jsonl`` or ``parquet``.
         out: a path, written beside and put in place when complete, or an open binary stream.
         as_of: only the rows of that cycle; of an input table the versions known then; None for all rows.
+        entity: only the rows of the entity with this id or name.
         on_rows: told the number of rows so far.
 
     Raises:
         UnknownTableError: no such table or view.
-        NoCycleError: ``as_of`` has no meaning for this table.
+        NoCycleError: ``as_of`` or ``entity`` has no meaning for this table.
         ExportError: the database is not initialised, or the file cannot be written.
     """
     if table not in exportable():
         raise UnknownTableError(table)
     query = _rows_of(table, as_of)
+    if entity is not None:
+        query = _of_entity(table, query, entity)
     try:
         with psycopg.connect(domain_url) as connection, _opened(out) as stream:
             return _stream(connection, table, query, form=form, stream=stream, on_rows=on_rows)
@@ -174,6 +180,24 @@ def _rows_of(table: str, as_of: datetime | None) -> sql.Composed:
     raise NoCycleError(
         f"The rows of {table} belong to no moment, so --as-of cannot choose among them. Leave it out."
     )
+
+
+def _of_entity(table: str, query: sql.Composed, entity: str) -> sql.Composed:
+    """Of the rows those that name an entity; a later name stands for the id that it was given to."""
+    known = schema.metadata.tables.get(table)
+    columns = set(_ENTITY_COLUMNS) if known is None else {c.name for c in known.columns}
+    named = [
+        name for name in _ENTITY_COLUMNS if name in columns and (known is not None or name == "entity_id")
+    ]
+    if not named or table in _WITHOUT_ENTITY:
+        raise NoCycleError(
+            f"The rows of {table} name no entity, so --entity cannot choose among them. Leave it out."
+        )
+    wanted = sql.SQL(
+        "coalesce((SELECT n.entity_id FROM entity_names n WHERE n.name = {name} LIMIT 1), {name})"
+    ).format(name=sql.Literal(entity))
+    conditions = [sql.SQL("t.{} = {}").format(sql.Identifier(name), wanted) for name in named]
+    return sql.SQL("SELECT t.* FROM ({}) AS t WHERE {}").format(query, sql.SQL(" OR ").join(conditions))
 
 
 def _order_of(table: str, columns: Sequence[psycopg.Column]) -> sql.Composed:

@@ -11,7 +11,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -34,13 +34,14 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from oracle_core.cycle import CODE_VERSION
 from oracle_core.enums import Window
-from oracle_dagster import news, pipeline, reporting, shards
+from oracle_dagster import entity_range, news, pipeline, reporting, shards
 from oracle_dagster.as_of import AS_OF_TAG, format_as_of, parse_as_of
 from oracle_dagster.definitions import LOCATION, MODULE, defs
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
 from oracle_dagster.partitions import BATCH_TAG, Key, batch_tags, order_keys, register_entities
 from oracle_dagster.resources import serving
 from oracle_dagster.storage import applications, configuration, cycles, migrate
+from oracle_dagster.storage import entities as renamed_or_retired
 from oracle_dagster.storage.database import Database
 from oracle_dagster.storage.schema import config_applications, cycle_failures, run_log
 from oracle_dagster.tick import SOURCE_ACCURACY
@@ -68,7 +69,8 @@ class RunOutcome:
     ``status`` is ``partial`` where some keys failed and others were computed. ``computed`` counts keys by
     asset, ``failures`` names the others, ``seconds`` are durations by phase, ``message`` says why it failed.
     A cycle that was divided into several runs is told of as one; ``runs`` then names all of them, and
-    ``run_id`` is the first that computed entities. ``queued``: they were handed to the daemon.
+    ``run_id`` is the first that computed entities. ``queued``: they were handed to the daemon. ``note``: what
+    whoever operates this should know besides.
     """
 
     run_id: str
@@ -81,6 +83,7 @@ class RunOutcome:
     seconds: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     runs: Sequence[str] = ()
+    note: str = ""
 
 
 @contextlib.contextmanager
@@ -159,7 +162,9 @@ def run_cycle(
                 )
             with serving(home, database), reporting.listening(progress) as heard:
                 work = _queue if queued else _execute
-                return work(instance, database, plan, heard)
+                outcome = work(instance, database, plan, heard)
+            crowded = entity_range.too_many(len(instance.get_dynamic_partitions("entity")))
+            return outcome if crowded is None else replace(outcome, note=crowded)
         finally:
             database.close()
 
@@ -195,6 +200,11 @@ def apply_within(
     progress: reporting.Progress | None = None,
 ) -> RunOutcome | None:
     """:func:`apply_plan` for who has the databases of a home at hand, such as a job of the user interface."""
+    if entity_range.is_divided():
+        raise LaunchError(
+            "This home computes a range of the entities only, and a plan is applied to all of them. Activate "
+            "the settings with `oracle config set`; the sensor of each home then computes its own range."
+        )
     if not plan.settings:
         raise LaunchError("The plan changes no setting, so there is nothing to apply.")
     version, batch = _activate(database, plan, changed_by, reason)
@@ -349,13 +359,22 @@ def _plan(
     cycle = pipeline.open_cycle(
         database, database.now() if as_of is None else as_of, config_version=config_version
     )
-    known = pipeline.known_entities(database, cycle)
+    known = entity_range.own(pipeline.known_entities(database, cycle))
     if len(known) == 0:
         raise LaunchError(
             f"No entity is known as of {format_as_of(cycle.as_of)} in the {database.place}. Load documents "
             "with `oracle ingest PATH` (old ones with --known-at published), or choose a later --as-of."
         )
-    chosen = list(known) if entities is None else _within(known, entities)
+    if entities is None:
+        chosen = renamed_or_retired.in_service(database, known)
+        if not chosen:
+            raise LaunchError(
+                f"Every entity known as of {format_as_of(cycle.as_of)} is retired. `oracle entity "
+                "revive ENTITY` "
+                "takes one back; one that is named with --entity is computed all the same."
+            )
+    else:
+        chosen = _within(known, renamed_or_retired.resolve(database, entities))
     missing = sorted(set(chosen) - set(known))
     if missing:
         raise LaunchError(

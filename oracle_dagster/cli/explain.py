@@ -92,9 +92,12 @@ def explain(
     if since is None and since_config_version is not None:
         raise typer.BadParameter("--since-config-version belongs to --since, which names the moment")
     from oracle_dagster.explaining import asking, gather
+    from oracle_dagster.storage.entities import resolve
 
-    key = (entity, window.value)
     with opened(home) as database, progress("explaining") as advance:
+        key = (resolve(database, [entity])[0], window.value)
+        if key[0] != entity:
+            note(f"{entity} is the present name of the entity {key[0]}")
 
         def tell(what: str) -> None:
             advance(0, what=what)

@@ -40,6 +40,12 @@ def export(
         ),
     ] = None,
     as_of: AsOf = None,
+    entity: Annotated[
+        str | None,
+        typer.Option(
+            "--entity", metavar="ID", help="Only the rows of this entity, by id or name.", show_default=False
+        ),
+    ] = None,
     reader: Annotated[
         str | None,
         typer.Option(
@@ -77,6 +83,7 @@ def export(
             form.value,
             out=out if out is not None else sys.stdout.buffer,
             as_of=as_of,
+            entity=entity,
             on_rows=lambda done: advance(done, what=f"exporting {table}: {done:,} rows"),
         )
     if out is not None:

@@ -25,6 +25,7 @@ import sqlalchemy as sa
 from oracle_dagster.ingestion.columns import EPOCH, TIMESTAMP, UNKNOWN_US, Batch, columns_of, micros, original
 from oracle_dagster.ingestion.formats import BLOCK_RECORDS, Block, Misread, Source, discover, read_blocks
 from oracle_dagster.ingestion.models import Fault, Kind, Reason, fault
+from oracle_dagster.ingestion.renamed import under_ids
 from oracle_dagster.ingestion.report import (
     MAX_REJECTIONS_KEPT,
     Counts,
@@ -33,6 +34,7 @@ from oracle_dagster.ingestion.report import (
     Rejection,
 )
 from oracle_dagster.storage.database import StorageError
+from oracle_dagster.storage.entities import ids_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -336,6 +338,7 @@ def lock(bulk: Bulk) -> None:
 def load_batch(bulk: Bulk, batch: Batch, rules: Rules, seen: set[int]) -> Outcome:
     """Write what is new or revised; ``seen`` holds hashes of keys this load has met in earlier blocks."""
     lock(bulk)
+    under_ids(batch, ids_by_name(bulk))
     target = TARGETS[batch.source.kind]
     decided = _decide(batch, rules, _stored_versions(bulk, batch, target), seen)
     counts = Counts(

@@ -24,6 +24,7 @@ from oracle_dagster import pipeline
 from oracle_dagster.assets.configuration import GROUPS
 from oracle_dagster.planning import differences
 from oracle_dagster.storage import configuration, cycles, inputs, results
+from oracle_dagster.storage.entities import in_service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -141,7 +142,7 @@ def make_plan(
     before = cycles.Cycle(moment, base.config, NOT_STORED, snapshot)
     after = cycles.Cycle(moment, candidate, NOT_STORED, snapshot)
     accuracy = _Accuracy(recorded, measuring="weighted_signals" in plan.stages)
-    entities = pipeline.known_entities(database, before)
+    entities = in_service(database, pipeline.known_entities(database, before))
     keys = [(entity, window) for entity in entities for window in results.WINDOWS]
     reads = pipeline.Reads()
     both = (

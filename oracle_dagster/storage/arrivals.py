@@ -226,7 +226,9 @@ def undecided(
     known_at: datetime | None = None,
     accuracy: str = "",
 ) -> list[str]:
-    """Leave out the entities that a cycle decided which could see all of the news, in every window.
+    """Leave out the entities that a cycle decided which could see all of the news, and the retired ones.
+
+    Decided means in every window.
 
     Args:
         bulk: a transaction.
@@ -241,7 +243,10 @@ def undecided(
     measured = datetime.fromisoformat(measured_as_of) if measured_as_of else _NEVER
     rows = bulk.arrow(
         f"""SELECT n.entity_id FROM unnest($1::text[]) AS n(entity_id)
-            WHERE EXISTS (
+            WHERE NOT EXISTS (
+                SELECT FROM entity_retirements r
+                WHERE r.entity_id = n.entity_id AND r.revived_at IS NULL)
+            AND EXISTS (
                 SELECT FROM (VALUES {_ALL_WINDOWS}) AS w("window")
                 WHERE NOT EXISTS (
                     SELECT FROM (

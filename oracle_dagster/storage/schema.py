@@ -238,6 +238,39 @@ rejected_records = sa.Table(
     comment="One row per record that could not be loaded, with its original text.",
 )
 
+entity_names = sa.Table(
+    "entity_names",
+    metadata,
+    sa.Column("number", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("entity_id", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("renamed_at", TIME, nullable=False, server_default=_NOW),
+    sa.Column("renamed_by", sa.Text, nullable=False, server_default=sa.text("current_user")),
+    sa.Column("reason", sa.Text, nullable=False, server_default=""),
+    sa.Index("ix_entity_names_name", "name"),
+    sa.Index("ix_entity_names_entity_id", "entity_id"),
+    comment="One row per renaming of an entity, append-only: its id stays, its newest name is current.",
+)
+
+entity_retirements = sa.Table(
+    "entity_retirements",
+    metadata,
+    sa.Column("number", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("entity_id", sa.Text, nullable=False),
+    sa.Column("retired_at", TIME, nullable=False, server_default=_NOW),
+    sa.Column("retired_by", sa.Text, nullable=False, server_default=sa.text("current_user")),
+    sa.Column("reason", sa.Text, nullable=False, server_default=""),
+    sa.Column("revived_at", TIME),
+    sa.Column("revived_by", sa.Text),
+    sa.Index(
+        "uq_entity_retirements_standing",
+        "entity_id",
+        unique=True,
+        postgresql_where=sa.text("revived_at IS NULL"),
+    ),
+    comment="One row per retirement of an entity; it lasts until it is revived.",
+)
+
 # ---------------------------------------------------------------------------------- configuration, cycles
 
 risk_configs = sa.Table(
