@@ -22,7 +22,7 @@ from oracle_dagster.assets.source_accuracy import ensure_source_accuracy
 from oracle_dagster.partitions import KEYS, KeyChoice, choose_keys, register_entities
 from oracle_dagster.resources import CycleSettings, OracleDatabase, outlasting_outages
 from oracle_dagster.shards import Shard
-from oracle_dagster.storage import cycles
+from oracle_dagster.storage import cycles, entities
 from oracle_dagster.storage.database import Database
 
 STEP: Final = "decision_chain"
@@ -165,6 +165,8 @@ def _choose(
     placed = context.has_partition_key or context.has_partition_key_range
     known = pipeline.known_entities(tables, opened)
     # The tags of a batch name one of its keys only, so they are not looked at.
+    if config.windows and not config.entities and not config.keys:  # as the schedules ask
+        known = entities.in_service(tables, known)
     inline = config.inline(known)
     given = config.batch_id is not None or len(inline) > 0 or len(config.windows) > 0
     return choose_keys(
