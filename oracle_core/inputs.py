@@ -179,8 +179,7 @@ class CycleInputs:
         cut: dict[str, Any] = {}
         for name in ("documents", "bars", "events", "exposures", "edges"):
             rows = getattr(self, name)
-            keep = rows.known_us <= as_of_us
-            cut[name] = rows if bool(keep.all()) else rows.take(keep)
+            cut[name] = rows.take(rows.known_us <= as_of_us)
         return replace(self, **cut)
 
 

@@ -384,7 +384,7 @@ def score_signals(
             keys, layer, related, history, as_of_us=as_of_us, config=config.competitive
         )
         parts.append((repeated, pattern_names(repeated, keys, inputs.entities, inputs.catalysts)))
-    own = scored if len(scope) == len(keys) else scored.take(scored.key < len(keys))
+    own = scored.take(scored.key < len(keys))
     rows, ids = _merge(own, inputs.document_ids, parts, config.scoring.max_combined)
     return SignalFrame(
         keys=keys,
@@ -475,8 +475,7 @@ def _entity_rows(
         risks=rows.risks,
     )
     skipped = np.bincount(key[~good], minlength=len(scope))
-    # Mostly nothing is skipped, and a copy of every column is what costs.
-    return scored if bool(good.all()) else scored.take(good), skipped
+    return scored.take(good), skipped
 
 
 def _merge(
