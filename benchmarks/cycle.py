@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from benchmarks import worlds
 from benchmarks.harness import Figure, Size, alternate, ratio
-from benchmarks.worlds import AS_OF, database, server
+from benchmarks.worlds import AS_OF
 from oracle_core.enums import Window
 from oracle_dagster import pipeline
 from oracle_dagster.storage import inputs
@@ -154,8 +155,8 @@ def figures(size: Size) -> list[Figure]:
     """The whole cycle against its floor, and where its time goes."""
     documents, entities, rounds = SIZES[size]
     with (
-        server() as embedded,
-        database(embedded, "cycle", entities=entities, documents=documents) as tables,
+        worlds.server() as embedded,
+        worlds.database(embedded, "cycle", entities=entities, documents=documents) as tables,
     ):
         url = embedded.url("cycle")
         report = whole_cycle(tables)

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import worlds
 from benchmarks.harness import Figure, PeakMemory, Size, alternate, ratio
-from oracle_dagster.embedded_postgres import EmbeddedPostgres
 from oracle_dagster.ingestion import ingest
 from oracle_dagster.ingestion.columns import columns_of
 from oracle_dagster.ingestion.formats import BLOCK_RECORDS, discover, read_blocks
 from oracle_dagster.ingestion.load import tables_of
-from oracle_dagster.storage import migrate
 from oracle_dagster.storage.database import Database
 
 if TYPE_CHECKING:
@@ -108,15 +107,14 @@ def main() -> None:
 @contextlib.contextmanager
 def served(count: int) -> Iterator[tuple[Database, Path]]:
     """A database on a server of its own, and a file with documents."""
-    with tempfile.TemporaryDirectory(prefix="oracle-bench-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="oracle-bench-") as folder,
+        worlds.server() as embedded,
+        worlds.database(embedded, "ingested") as database,
+    ):
         path = Path(folder) / "documents.jsonl"
         write_documents(path, count)
-        with EmbeddedPostgres(Path(folder) / "home").acquire() as lease:
-            database = Database(lease.url("oracle"))
-            migrate.upgrade(database)
-            yield database, path
-            database.close()
-        EmbeddedPostgres(Path(folder) / "home").wait_until_stopped()
+        yield database, path
 
 
 SIZES: dict[Size, tuple[int, int]] = {"tiny": (100, 1), "bench": (30_000, 5), "full": (100_000, 5)}

@@ -61,14 +61,18 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 
 @contextlib.contextmanager
-def database(embedded: EmbeddedPostgres, name: str, *, entities: int, documents: int) -> Iterator[Database]:
-    """A database with these documents."""
+def database(
+    embedded: EmbeddedPostgres, name: str, *, entities: int = 1, documents: int = 0
+) -> Iterator[Database]:
+    """A new database with these documents, dropped at the end."""
     with psycopg.connect(embedded.url("postgres"), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     found = Database(embedded.url(name))
-    migrate.upgrade(found)
-    add_documents(embedded.url(name), entities=entities, documents=documents)
     try:
+        migrate.upgrade(found)
+        add_documents(embedded.url(name), entities=entities, documents=documents)
         yield found
     finally:
         found.close()
+        with psycopg.connect(embedded.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import harness, ingestion, kernel
+from benchmarks import cycle, growth, harness, ingestion, kernel, orchestration, worlds
+from oracle_dagster.embedded_postgres import EmbeddedPostgres
 
 
 def figure(median: float, *, at_most: bool = True) -> harness.Figure:
@@ -99,6 +102,45 @@ def test_the_benchmark_of_the_kernel_runs() -> None:
     assert {one.against for one in (polars, duckdb)} == {"Polars", "DuckDB"}
 
 
+@pytest.fixture
+def shared_server(embedded_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of the tests in place of one that each benchmark starts for itself."""
+    monkeypatch.setattr(worlds, "server", lambda: contextlib.nullcontext(EmbeddedPostgres(embedded_home)))
+
+
+@pytest.mark.usefixtures("shared_server")
+def test_the_floor_of_a_cycle_writes_the_rows_of_the_cycle() -> None:
+    """The benchmark compares what is in the tables before it measures."""
+    (found,) = cycle.figures("tiny")
+    assert found.ratio.rounds == 1
+    assert {"read s", "score s", "trend s", "write s"} <= set(found.notes)
+    assert "200 documents, 10 entities" in found.sizes
+
+
+@pytest.mark.usefixtures("shared_server")
+def test_the_benchmark_of_growth_runs() -> None:
+    time, memory, database_time, database_memory = growth.figures("tiny")
+    assert {"500 documents s", "1,000 documents s"} == set(time.notes)
+    assert {"100 documents s", "200 documents s"} == set(database_time.notes)
+    assert min(memory.ratio.low, database_memory.ratio.low) > 0.0
+
+
+def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
+    assert growth.exponent((10, 100, 1_000), [0.3, 3.0, 30.0]) == pytest.approx(1.0)
+    assert growth.exponent((10, 100, 1_000), [0.5, 50.0, 5_000.0]) == pytest.approx(2.0)
+
+
+def test_the_floor_of_the_orchestration_reports_what_the_run_reported(
+    migrated_url: str, dagster_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORACLE_DATABASE_URL", migrated_url)
+    monkeypatch.setenv("ORACLE_DAGSTER_DATABASE_URL", dagster_database_url.replace("+psycopg2", ""))
+    (found,) = orchestration.figures("tiny")
+    assert found.measured == "run of the chain over 15 partitions"
+    assert found.ratio.median > 0.0
+
+
+@pytest.mark.usefixtures("shared_server")
 def test_the_benchmark_of_the_ingestion_runs() -> None:
     (found,) = ingestion.figures("tiny")
     assert found.ratio.rounds == 1
