@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import dagster as dg
 
 from oracle_core.enums import Window
-from oracle_dagster import shards
+from oracle_dagster import entity_range, shards
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -144,9 +144,12 @@ def choose_keys(
 
 
 def register_entities(instance: dg.DagsterInstance, entities: Iterable[str]) -> list[str]:
-    """Make partitions of the entities that have none yet, and return those, in the order given."""
+    """Make partitions of the entities that have none yet, and return those, in the order given.
+
+    Entities that another installation computes get none.
+    """
     present = set(instance.get_dynamic_partitions("entity"))
-    new = [entity for entity in dict.fromkeys(entities) if entity not in present]
+    new = [entity for entity in entity_range.own(dict.fromkeys(entities)) if entity not in present]
     for start in range(0, len(new), _REGISTERED_AT_ONCE):
         instance.add_dynamic_partitions("entity", new[start : start + _REGISTERED_AT_ONCE])
     return new

@@ -145,7 +145,7 @@ def run_stages(
     run_id: str,
     first_stages: Mapping[Key, str | None] | None = None,
     on_progress: Progress | None = None,
-    block_entities: int = BLOCK_ENTITIES,
+    block_entities: int | Callable[[], int] = BLOCK_ENTITIES,
 ) -> StageReport:
     """Compute the stages for the keys and write the results.
 
@@ -160,7 +160,7 @@ def run_stages(
         run_id: for the run log and the failures.
         first_stages: keys of which only this stage and those after it are computed; None is the whole chain.
         on_progress: called with the phase, the keys done and all keys, at the start and after every block.
-        block_entities: entities worked on at a time.
+        block_entities: entities worked on at a time, or what says so before each block.
 
     Raises:
         ValueError: unknown stage or window.
@@ -329,16 +329,21 @@ def _asked(keys: Sequence[Key], stages: Collection[str]) -> tuple[list[str], lis
     )
 
 
-def _blocks(ordered: Sequence[Key], on_progress: Progress | None, block_entities: int) -> Iterator[list[Key]]:
+def _blocks(
+    ordered: Sequence[Key], on_progress: Progress | None, block_entities: int | Callable[[], int]
+) -> Iterator[list[Key]]:
     entities = sorted({entity for entity, _ in ordered})
     by_entity: dict[str, list[Key]] = {entity: [] for entity in entities}
     for key in ordered:
         by_entity[key[0]].append(key)
     done = 0
-    for first in range(0, len(entities), block_entities):
+    rest = entities
+    while rest:
+        size = block_entities if isinstance(block_entities, int) else block_entities()
         if on_progress is not None:
             on_progress("computing", done, len(ordered))
-        block = [key for entity in entities[first : first + block_entities] for key in by_entity[entity]]
+        block = [key for entity in rest[:size] for key in by_entity[entity]]
+        rest = rest[size:]
         yield block
         done += len(block)
     if on_progress is not None:

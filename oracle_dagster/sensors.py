@@ -14,7 +14,7 @@ from typing import Final
 
 import dagster as dg
 
-from oracle_dagster import shards, tick
+from oracle_dagster import entity_range, shards, tick
 from oracle_dagster.as_of import AS_OF_TAG, format_as_of
 from oracle_dagster.jobs import CYCLE_JOB, cycle_config
 from oracle_dagster.news import Debounce
@@ -128,6 +128,9 @@ def build_sensor(debounce: Debounce | None = None, *, running: bool | None = Non
         if not found.requests:
             return dg.SensorResult(skip_reason=found.message, cursor=found.cursor)
         context.log.info("As of %s: %s", as_of, found.message)
+        crowded = entity_range.too_many(len(context.instance.get_dynamic_partitions("entity")))
+        if crowded is not None:
+            context.log.warning(crowded)
         requests = [run_request(request, as_of) for request in found.requests]
         return dg.SensorResult(run_requests=requests, cursor=found.cursor)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from oracle_core.config import ConfigError
-from oracle_dagster import news, shards
+from oracle_dagster import entity_range, news, shards
 from oracle_dagster.news import EVENT, LINKS, SPREADS, Cursor
 from oracle_dagster.pipeline import STAGES
 from oracle_dagster.storage import arrivals, configuration, inputs
@@ -84,7 +84,8 @@ def look(database: Database, cursor_text: str | None, debounce: Debounce) -> Tic
     found = database.run(lambda bulk: _read(bulk, cursor, active, debounce, changed), "REPEATABLE READ")
     requests = []
     told = []
-    for part, (entities, assets) in found.wanted.items():
+    for part, (wanted, assets) in found.wanted.items():
+        entities = entity_range.own(wanted)
         if entities:
             batch = news.batch_id(found.before, found.after, part)
             key = news.run_key(found.before, found.after, part)

@@ -17,6 +17,7 @@ from oracle_dagster.cli.common import (
     assignments,
     existing_home,
     iso,
+    note,
     opened,
     print_json,
     progress,
@@ -128,6 +129,8 @@ def run(
             queued=queue,
             progress=told,
         )
+    if outcome.note:
+        note(outcome.note)
     if as_json:
         print_json(_as_object(outcome))
     else:
@@ -164,6 +167,7 @@ def _as_object(outcome: RunOutcome) -> dict[str, Any]:
         ],
         "seconds": {name: round(value, 3) for name, value in outcome.seconds.items()},
         "message": outcome.message,
+        "note": outcome.note,
     }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +23,9 @@ LOOK_SECONDS = 5.0
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("worker")(worker)
+    app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+        execute
+    )
 
 
 def worker(
@@ -77,6 +82,30 @@ def worker(
         raise CommandError(f"The worker {name} ended with code {code}; its own words stand above.")
 
 
+def execute(
+    command: Annotated[list[str], typer.Argument(help="Program and arguments.", show_default=False)],
+    home: HomeOption = None,
+) -> None:
+    """Run a program of the orchestrator with this home's settings: `oracle exec dagster-daemon run`.
+
+    For services that something else starts and watches, like containers. Options of this command come before
+    the program. `oracle dev` needs none of this.
+    """
+    from oracle_dagster.home import Home
+
+    place: Home = resolve_home(home)
+    program = shutil.which(command[0], path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        raise CommandError(f"There is no program {command[0]!r} beside {sys.executable} or on the PATH.")
+    with connected(place) as connections:
+        place.write_dagster_yaml()
+        environment = {**os.environ, **place.environment(connections)}
+        if not connections.embedded:
+            os.execve(program, command, environment)  # noqa: S606 - so that signals reach it
+        code = subprocess.run([program, *command[1:]], env=environment, check=False).returncode
+    raise typer.Exit(code if code >= 0 else 128 - code)
+
+
 def _command(name: str, runs: int) -> list[str]:
     options = [
         f"--concurrency={runs}",
@@ -84,7 +113,7 @@ def _command(name: str, runs: int) -> list[str]:
         "--max-tasks-per-child=1",  # gives back all memory, and a limit of it counts for one run
         f"--hostname={name}@%h",
         "--queues=dagster",
-        "--loglevel=WARNING",
+        "--loglevel=INFO",
         "--without-gossip",
         "--without-mingle",
     ]
