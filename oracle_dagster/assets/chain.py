@@ -16,7 +16,7 @@ from pydantic import Field
 
 from oracle_core.cycle import STAGE_VERSIONS
 from oracle_core.enums import Window
-from oracle_dagster import checks, notices, pipeline, reporting
+from oracle_dagster import checks, entity_range, memory, notices, pipeline, reporting
 from oracle_dagster.assets.configuration import groups_reaching
 from oracle_dagster.assets.source_accuracy import ensure_source_accuracy
 from oracle_dagster.partitions import KEYS, KeyChoice, choose_keys, register_entities
@@ -138,15 +138,17 @@ def _compute(
         ensure_source_accuracy(tables, opened, run_id=context.run.run_id)
     register_entities(context.instance, (entity for entity, _ in chosen.keys))
     batch_id = None if config.batch_id is None else uuid.UUID(config.batch_id)
-    report = pipeline.run_stages(
-        tables,
-        opened,
-        chosen.keys,
-        stages,
-        run_id=context.run.run_id,
-        first_stages=None if batch_id is None else cycles.batch_stages(tables, batch_id),
-        on_progress=reporting.progress(),
-    )
+    with memory.limited(pipeline.BLOCK_ENTITIES) as blocks:
+        report = pipeline.run_stages(
+            tables,
+            opened,
+            chosen.keys,
+            stages,
+            run_id=context.run.run_id,
+            first_stages=None if batch_id is None else cycles.batch_stages(tables, batch_id),
+            on_progress=reporting.progress(),
+            block_entities=blocks.next,
+        )
     origins = {name: lineage(name) for name in stages}
     computed = reporting.report_chain(
         context, opened, report, origins, position, only_changes=config.only_changes
@@ -163,7 +165,7 @@ def _choose(
     context: dg.AssetExecutionContext, config: KeySet, tables: Database, opened: cycles.Cycle
 ) -> KeyChoice:
     placed = context.has_partition_key or context.has_partition_key_range
-    known = pipeline.known_entities(tables, opened)
+    known = entity_range.own(pipeline.known_entities(tables, opened))
     # The tags of a batch name one of its keys only, so they are not looked at.
     if config.windows and not config.entities and not config.keys:  # as the schedules ask
         known = entities.in_service(tables, known)
