@@ -93,7 +93,12 @@ def replay(
     ] = False,
     window: Annotated[
         list[Window] | None,
-        typer.Option("--window", help="Only these windows; may be repeated.", show_default=False),
+        typer.Option(
+            "--window",
+            metavar="WINDOW",
+            help="Only these windows (intraday, 1d, 7d, 30d, 90d); may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     entity: Annotated[
         list[str] | None,
@@ -113,7 +118,11 @@ def replay(
     processes: Annotated[
         int | None,
         typer.Option(
-            "--processes", metavar="N", min=1, help="Work at once; by default the cores.", show_default=False
+            "--processes",
+            metavar="N",
+            min=1,
+            help="How many work at once; by default as many as there are cores.",
+            show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
