@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from oracle_dagster.home import Home
+from oracle_dagster.planning.jobs import PLAN_JOB, PLAN_STEP
 from tests import worlds
 from tests.command import oracle
 from tests.services import service, wait_for
@@ -25,6 +26,9 @@ FLAGS = (
 )  # fmt: skip
 CHAIN = ("weighted_signals", "trend_windows", "trend_projections", "recommendations")
 STALE = re.compile(r"^Unsynced")
+# So high that every key that acts or monitors now no longer may.
+CHANGED = "eligibility.min_confidence=0.69"
+MARKDOWN_OF_CHANGES = 2
 WIDTH = 1500
 PATIENCE_MS = 120_000
 
@@ -127,6 +131,33 @@ def walk(page: Page, url: str, home: Path, before: str, folder: Path) -> None:
     page.screenshot(path=folder / "5-decision.png")
 
 
+def plan_job(page: Page, url: str, folder: Path) -> None:
+    """From the launchpad: the settings as text, a run, and its result in the run."""
+    page.goto(f"{url}/locations/oracle/jobs/{PLAN_JOB}/playground")
+    editor = page.locator(".CodeMirror").first
+    expect(editor).to_be_visible()
+    editor.click()
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.insert_text(f"ops:\n  {PLAN_STEP}:\n    config:\n      set: ['{CHANGED}']\n")
+    page.screenshot(path=folder / "6-launchpad.png")
+    with page.expect_response(lambda r: "LaunchPipelineExecution" in (r.request.post_data or "")) as got:
+        page.get_by_role("button", name="Launch run").click()
+    run_id = got.value.json()["data"]["launchPipelineExecution"]["run"]["id"]
+    client = Client(url)
+    assert wait_for("the plan is made", lambda: client.ended(run_id), 300) == "SUCCESS"
+    page.goto(f"{url}/runs/{run_id}")
+    expect(page.get_by_text("decisions_changed", exact=True).first).to_be_visible()
+    expect(
+        page.get_by_text(re.compile(r"decisions change, .* to rebuild: recommendations")).first
+    ).to_be_visible()
+    page.screenshot(path=folder / "7-plan-run.png")
+    page.get_by_text("[Show Markdown]").nth(MARKDOWN_OF_CHANGES).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("columnheader", name="because")).to_be_visible()
+    expect(dialog.get_by_text(re.compile("min_confidence|low_confidence")).first).to_be_visible()
+    page.screenshot(path=folder / "8-plan.png")
+
+
 @pytest.mark.timeout(600)
 def test_a_person_sees_the_graph_and_a_stale_partition_and_decides_anew(
     home: Path, before: str, page: Page, tmp_path: Path
@@ -136,5 +167,6 @@ def test_a_person_sees_the_graph_and_a_stale_partition_and_decides_anew(
         url = dev.ready()
         try:
             walk(page, url, home, before, tmp_path)
+            plan_job(page, url, tmp_path)
         finally:
             page.screenshot(path=tmp_path / "page.png")

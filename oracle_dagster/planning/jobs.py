@@ -158,9 +158,9 @@ def _show(context: dg.OpExecutionContext, made: Any) -> None:  # noqa: ANN401 - 
     plan = as_object(made)
     shown = metadata(plan)
     context.add_output_metadata(shown)
-    flips = sum(change["before"]["action"] != change["after"]["action"] for change in plan["changes"])
+    flips = sum(_what(change["before"]) != _what(change["after"]) for change in plan["changes"])
     context.log.info(
-        "As of %s: %d decisions change, %d of them their action; to rebuild: %s",
+        "As of %s: %d decisions change, %d of them in action or mode; to rebuild: %s",
         plan["as_of"],
         len(plan["changes"]),
         flips,
