@@ -1,4 +1,4 @@
-"""A small plot for a materialisation's metadata: the posterior of a trend.
+"""Small plots for a materialisation's metadata: the posterior of a trend, and its history.
 
 Drawn with characters, because the user interface removes pictures that Markdown carries in itself: its
 renderer (react-markdown) drops the source of an image unless that is an http(s) address. So it also reads the
@@ -8,9 +8,12 @@ same in a terminal, and an event stays small. Draws numbers that others computed
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scipy.special import xlog1py, xlogy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COLUMNS: Final = 61
 ROWS: Final = 6
@@ -21,6 +24,9 @@ _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _STEPS: Final = len(_LEVELS) - 1
 _THRESHOLD: Final = "┊"
 _LEAST_MARGIN: Final = 2
+HISTORY_CYCLES: Final = 40
+"""Columns of a history at most: one per cycle."""
+_HALF_ROWS: Final = 2
 
 
 def posterior(*, alpha: float, beta: float, p_bull: float, threshold: float) -> str:
@@ -77,6 +83,55 @@ def posterior(*, alpha: float, beta: float, p_bull: float, threshold: float) -> 
             _put(names, text, (start + end) // 2)
     lines.extend(("".join(names), f"▲ P_bull {p_bull:.3f}   evidence Beta(α {alpha:.4g}, β {beta:.4g})"))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def history(*, strength: Sequence[float], confidence: Sequence[float], began: str, ended: str) -> str:
+    """Draw how a trend went from cycle to cycle: one column per cycle, the newest on the right.
+
+    Bars above the line are bullish and below it bearish; a full bar is a strength of 1. Under them the
+    confidence. Cycles stand side by side however far apart they were.
+
+    Args:
+        strength: signed, in [-1, 1], oldest first; of more than ``HISTORY_CYCLES`` the newest are drawn.
+        confidence: in [0, 1], of the same cycles.
+        began: when the oldest drawn cycle looked from, as text.
+        ended: when the newest did.
+
+    Returns:
+        Lines of equal meaning in every monospaced font, at most ``MAX_BYTES``.
+
+    Raises:
+        ValueError: there is no cycle, or the two are not of the same length.
+
+    """
+    if len(strength) == 0 or len(strength) != len(confidence):
+        raise ValueError(f"no history of {len(strength)} strengths and {len(confidence)} confidences")
+    strength, confidence = strength[-HISTORY_CYCLES:], confidence[-HISTORY_CYCLES:]
+    halves = [_halves(value) for value in strength]
+    lines = []
+    for row in reversed(range(_HALF_ROWS)):
+        label = "+1 " if row == _HALF_ROWS - 1 else "   "
+        lines.append(label + "".join(" ▄█"[min(max(level - 2 * row, 0), 2)] for level in halves))
+    lines.append(" 0 " + "─" * len(halves))
+    for row in range(_HALF_ROWS):
+        label = "-1 " if row == _HALF_ROWS - 1 else "   "
+        lines.append(label + "".join(" ▀█"[min(max(-level - 2 * row, 0), 2)] for level in halves))
+    levels = "".join(_LEVELS[max(1, round(_unit(value) * _STEPS))] for value in confidence)
+    lines.append(f"   {levels} confidence")
+    cycles = "1 cycle" if len(halves) == 1 else f"{len(halves)} cycles"
+    spans = f"{ended}" if began == ended else f"{began} to {ended}"
+    lines.append(f"strength {strength[-1]:+.3f}, confidence {confidence[-1]:.3f}; {cycles}, {spans}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _halves(value: float) -> int:
+    """Half rows of a bar; what is not zero is at least one high, so that a direction can be seen."""
+    size = math.ceil(abs(_unit(abs(value))) * 2 * _HALF_ROWS - 0.5)
+    return 0 if value == 0.0 else int(math.copysign(max(size, 1), value))
+
+
+def _unit(value: float) -> float:
+    return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
 
 
 def as_markdown(plot: str) -> str:

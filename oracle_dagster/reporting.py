@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from oracle_dagster import plots
+from oracle_dagster import plots, storytelling
 from oracle_dagster.as_of import format_as_of
 from oracle_dagster.assets.configuration import configuration_versions
 from oracle_dagster.input_versions import entity_input_versions, whole_input_versions
@@ -53,6 +53,9 @@ NO_VERSION: Final = "INITIAL"  # the orchestrator's word for an asset that never
 PLOTTED_KEYS: Final = 50
 """Runs that tell of more keys carry no plots: each adds to the size of an event."""
 _TABLE_ROWS: Final = 10
+_WHOLE_DIGITS: Final = 1_000
+DECISIONS_TAG: Final = "oracle/decisions"
+"""On every run that decided: how its decisions moved, so that the list of runs shows it."""
 _CLAUSE: Final = re.compile(r"('(?:[^']|'')*')| (FROM|JOIN|WHERE|AND|ORDER BY) ")  # and not within quotes
 
 
@@ -62,8 +65,8 @@ _CLAUSE: Final = re.compile(r"('(?:[^']|'')*')| (FROM|JOIN|WHERE|AND|ORDER BY) "
 def readable(values: Mapping[str, object]) -> dict[str, dg.MetadataValue[Any]]:
     """Metadata of plain and NumPy values; what has no value (None, NaN, infinity) is left out.
 
-    Lists of objects become tables of at most ten rows, ``thesis`` and ``posterior`` text with its layout,
-    ``sql`` code.
+    Lists of objects become tables of at most ten rows, ``thesis`` and the plots text with its layout, ``sql``
+    code. Numbers keep as many digits as a person reads; the exact ones are in the tables.
     """
     shown: dict[str, dg.MetadataValue[Any]] = {}
     for name, value in values.items():
@@ -108,11 +111,11 @@ def _metadata_value(name: str, value: Any) -> dg.MetadataValue[Any] | None:  # n
         case int():
             return dg.MetadataValue.int(value)
         case float():
-            return dg.MetadataValue.float(value) if math.isfinite(value) else None
+            return dg.MetadataValue.float(_legible(value)) if math.isfinite(value) else None
         case datetime():
             return dg.MetadataValue.text(format_as_of(value))
         case str():
-            if name in {"thesis", "posterior"}:
+            if name in {"thesis", "posterior", "history"}:
                 return dg.MetadataValue.md(value)
             return (
                 dg.MetadataValue.md(f"```sql\n{_folded(value)}\n```")
@@ -125,6 +128,11 @@ def _metadata_value(name: str, value: Any) -> dg.MetadataValue[Any] | None:  # n
             return dg.MetadataValue.text(", ".join(map(str, value))) if value else None
         case _:
             return dg.MetadataValue.json(value)
+
+
+def _legible(value: float) -> float:
+    """Four significant digits, and never fewer than the whole number has."""
+    return float(f"{value:.4g}") if abs(value) < _WHOLE_DIGITS else float(round(value))
 
 
 def _folded(query: str) -> str:
@@ -270,6 +278,7 @@ def report_chain(
     lineage: Mapping[str, Lineage],
     position: int,
     *,
+    database: Database,
     only_changes: bool = False,
 ) -> dict[str, list[Key]]:
     """Record what a run of the chain has computed: one materialisation per asset and key.
@@ -280,6 +289,7 @@ def report_chain(
         report: of the pipeline.
         lineage: by computed asset, in the chain's order.
         position: :func:`event_position` from before the inputs were read.
+        database: with what people are shown beside the report.
         only_changes: tell of a key only if its decision changed, of the others in one observation per asset.
 
     Returns:
@@ -298,7 +308,8 @@ def report_chain(
         common |= input_tags({name: settings[name] for name in origin.settings}, position)
         events = []
         told = [each for each in report.keys[asset] if (each.entity_id, each.window) not in unchanged]
-        for key_report in told:
+        beside = storytelling.told(database, cycle, asset, told)
+        for key_report, more in zip(told, beside, strict=True):
             key = (key_report.entity_id, key_report.window)
             inputs = dict(common)
             for name in origin.by_partition:
@@ -312,15 +323,28 @@ def report_chain(
                     code_version=origin.code_version,
                     inputs=inputs,
                     metadata=readable(
-                        {**posterior_plot(asset, key_report.metadata, len(told)), **key_report.metadata}
+                        {
+                            **posterior_plot(asset, key_report.metadata, len(told)),
+                            **key_report.metadata,
+                            **more,
+                        }
                     ),
                 )
             )
         report_partitions(context, events)
+        about: dict[str, object] = {}
         if len(events) < len(report.keys[asset]):
             untold = len(report.keys[asset]) - len(events)
-            about = {"unchanged": untold, "changed": len(events), "as_of": cycle.as_of}
-            context.log_event(dg.AssetObservation(asset, metadata=readable(about)))
+            about = {"unchanged": untold, "changed": len(events)}
+        if asset == "recommendations":
+            keys = [(each.entity_id, each.window) for each in report.keys[asset]]
+            about = {**storytelling.moves(database, cycle, keys), **about}
+            if "summary" in about:
+                instance.add_run_tags(context.run.run_id, {DECISIONS_TAG: str(about["summary"])})
+                context.log.info("Decisions: %s", about["summary"])
+        if about:
+            shown = readable({**about, "as_of": cycle.as_of})
+            context.log_event(dg.AssetObservation(asset, metadata=shown))
         written[asset] = {(found.entity_id, found.window): found.data_version for found in report.keys[asset]}
         positions[asset] = event_position(instance)
     phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in report.seconds.items())

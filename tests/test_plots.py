@@ -75,3 +75,32 @@ def test_only_trends_of_small_runs_carry_it_and_others_say_why_not() -> None:
     assert posterior_plot("recommendations", NUMBERS, 1) == {}
     assert posterior_plot("trend_windows", NUMBERS | {"alpha": None}, 1) == {}
     assert posterior_plot("trend_windows", {"strength": 0.2}, 1) == {}
+
+
+def test_a_history_has_a_column_per_cycle_and_its_bars_stand_on_the_side_of_their_sign() -> None:
+    drawn = plots.history(
+        strength=[0.0, 0.1, 0.5, 1.0, -0.4, -1.0],
+        confidence=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+        began="2026-03-01 12:00",
+        ended="2026-03-10 12:00",
+    )
+    assert drawn.splitlines() == [
+        "+1    █",
+        "    ▄██",
+        " 0 ──────",
+        "       ██",
+        "-1      █",
+        "   ▁▂▃▅▆█ confidence",
+        "strength -1.000, confidence 1.000; 6 cycles, 2026-03-01 12:00 to 2026-03-10 12:00",
+    ]
+
+
+def test_a_history_is_of_bounded_size_and_shows_the_newest_cycles() -> None:
+    strength = [-1.0] * 1_000 + [0.25] * 40
+    drawn = plots.history(strength=strength, confidence=[1.0] * 1_040, began="x" * 16, ended="y" * 16)
+    assert len(drawn.encode()) <= plots.MAX_BYTES
+    assert drawn.splitlines()[1] == "   " + "▄" * 40
+    assert "40 cycles" in drawn
+    assert "1 cycle, x" in plots.history(strength=[0.5], confidence=[0.5], began="x", ended="x")
+    with pytest.raises(ValueError, match="no history of 0 strengths"):
+        plots.history(strength=[], confidence=[], began="x", ended="x")

@@ -30,6 +30,7 @@ from tests.storage_rows import (
     insert_world,
     make_world,
     revised,
+    rows,
 )
 
 ENTITIES = sorted(make_world(2, 0).entities)
@@ -102,6 +103,7 @@ def world_url(embedded_home: Path) -> Iterator[str]:
         migrate.upgrade(Database(url))
         with psycopg.connect(url) as connection:
             insert_world(connection, make_world(2, 40, bars=60))
+            connection.execute("UPDATE documents SET title = 'Report ' || id WHERE id::text < '8'")
         yield url
 
 
@@ -209,3 +211,59 @@ def test_a_materialisation_shows_what_a_person_looks_at(
     for asset in STAGES:
         assert "written_rows" in shown[asset]
         assert "newest_input_known_at" in shown[asset]
+    for asset in ("trend_windows", "recommendations"):
+        evidence = shown[asset]["top_evidence"]
+        assert isinstance(evidence, dg.TableMetadataValue)
+        told = [record.data for record in evidence.records]
+        columns = ["evidence", "source", "published", "role", "weight", "sentiment", "impact"]
+        assert [column.name for column in evidence.schema.columns] == columns
+        assert {row["role"] for row in told} <= {"supporting", "opposing"}
+        titled = [row for row in told if str(row["evidence"]).startswith("Report ")]
+        assert titled, "a document is named by its title"
+        for row in titled:
+            stored = rows(
+                world_url,
+                """SELECT d.source_id, d.source_type, d.published_at, s.combined
+                   FROM documents d JOIN weighted_signals s ON s.signal_id = d.id::text
+                   WHERE d.title = %s AND s.entity_id = %s AND s."window" = '90d'""",
+                row["evidence"],
+                FIRST,
+            )
+            ((source, kind, published, weight),) = stored
+            assert row["source"] == (source if kind is None else f"{source}, {kind}")
+            assert row["published"] == f"{published.astimezone(UTC):%Y-%m-%d %H:%M}"
+            assert row["weight"] == float(f"{weight:.3g}"), "as many digits as a person reads"
+    history = shown["recommendations"]["history"]
+    assert isinstance(history, dg.MarkdownMetadataValue)
+    assert "2026-03-10 12:00" in str(history.value)
+
+
+def test_a_number_has_the_digits_that_a_person_reads() -> None:
+    numbers = {"a": 0.123456789, "b": -12.3456789, "c": 123456.789, "d": 1e-9 / 3, "e": 0.1 + 0.2}
+    shown = {name: value.value for name, value in readable(numbers).items()}
+    assert shown == {"a": 0.1235, "b": -12.35, "c": 123457.0, "d": 3.333e-10, "e": 0.3}
+
+
+def test_the_list_of_runs_says_how_decisions_moved(
+    world_url: str, postgres_instance: dg.DagsterInstance
+) -> None:
+    chain = Chain(world_url, postgres_instance)
+    keys = [f"{SECOND}|90d", f"{SECOND}|30d"]
+    summaries = []
+    for hours in (2, 1):
+        run = chain.run(keys=keys, as_of=ago(hours=hours).isoformat())
+        if hours == 2:
+            with psycopg.connect(world_url) as connection:
+                connection.execute(
+                    """UPDATE recommendations SET action = 'act', mode = 'informational'
+                       WHERE entity_id = %s AND time_horizon = '90d'""",
+                    (SECOND,),
+                )
+        seen = postgres_instance.get_run_by_id(run.id)
+        assert seen is not None
+        observed = postgres_instance.fetch_observations(dg.AssetKey("recommendations"), limit=1).records[0]
+        assert observed.asset_observation is not None
+        summary = observed.asset_observation.metadata["summary"].value
+        assert seen.tags["oracle/decisions"] == summary
+        summaries.append(summary)
+    assert summaries == ["2 new", "1 de-escalated, 1 unchanged"]

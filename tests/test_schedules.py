@@ -151,7 +151,8 @@ def test_a_cycle_without_news_reports_one_observation_per_asset(chain: Chain) ->
     assert quiet.materialised == {}
     assert {asset for asset, _ in quiet.checks} == set(STAGES), "all are checked, told of or not"
     about = {"unchanged": 6, "changed": 0, "as_of": "2026-03-10T12:15:00Z"}
-    assert observed(chain, quiet.id) == dict.fromkeys(STAGES, about)
+    decided = {**about, "summary": "6 unchanged"}
+    assert observed(chain, quiet.id) == {**dict.fromkeys(STAGES, about), "recommendations": decided}
 
 
 def test_a_cycle_reports_exactly_the_partitions_whose_decision_changed(chain: Chain) -> None:

@@ -151,7 +151,7 @@ def _compute(
         )
     origins = {name: lineage(name) for name in stages}
     computed = reporting.report_chain(
-        context, opened, report, origins, position, only_changes=config.only_changes
+        context, opened, report, origins, position, database=tables, only_changes=config.only_changes
     )
     failures = [*report.failures, *_refuse(context, tables, opened, chosen, stages)]
     checks.report(context, tables, opened, report, failures)

@@ -58,44 +58,41 @@ class Change:
 
 def moves(database: Database, cycle: Cycle, keys: Sequence[Key]) -> list[tuple[Key, Told | None, Told]]:
     """What stands for each key in a cycle, and what stood before; keys without a decision are left out."""
-    found = {standing.key: standing.recent for standing in standings(database, cycle, keys, 2, newest=False)}
+
+    def read(bulk: Bulk) -> dict[int, list[Told]]:
+        cycles.enter(bulk, cycle)
+        cycles.stage_keys(bulk, keys)
+        return _recent(bulk, 2)
+
+    found = database.run(read, "REPEATABLE READ")
     return [
-        (key, recent[1] if len(recent) > 1 else None, recent[0])
-        for key in keys
-        if (recent := found.get(key)) is not None
+        (key, found[at][1] if len(found[at]) > 1 else None, found[at][0])
+        for at, key in enumerate(keys)
+        if at in found
     ]
 
 
-def standings(
-    database: Database, cycle: Cycle, keys: Sequence[Key], cycles_back: int, *, newest: bool = True
-) -> list[Standing]:
-    """The decisions of keys up to a cycle.
+def standings(database: Database, cycle: Cycle, keys: Sequence[Key], cycles_back: int) -> list[Standing]:
+    """The decisions of keys up to a cycle; without those of which a later cycle has decided: that is no news.
 
     Args:
         database: with the results.
         cycle: the newest one looked at.
         keys: whose decisions.
         cycles_back: how many cycles of each, at least 1.
-        newest: leave out keys of which a later cycle has decided: this one's decision is no news.
 
     """
 
     def read(bulk: Bulk) -> list[Standing]:
         cycles.enter(bulk, cycle)
         cycles.stage_keys(bulk, keys)
-        later = f"""AND NOT EXISTS (
-            SELECT FROM cycle_keys c WHERE {_SAME_KEY} AND c.as_of > {AS_OF}
-              AND c.standing_recommendation_id IS NOT NULL)"""
-        recent = bulk.arrow(f"""
-            SELECT k.position, r.action, r.mode, r.confidence, c.as_of = {AS_OF} AS own
-            FROM slice_keys k CROSS JOIN LATERAL (
-                SELECT DISTINCT ON (c.as_of) c.as_of, c.standing_recommendation_id AS id FROM cycle_keys c
-                WHERE {_SAME_KEY} AND c.standing_recommendation_id IS NOT NULL AND (
-                    c.as_of < {AS_OF} OR (c.as_of = {AS_OF} AND c.config_version = {CONFIG_VERSION}))
-                ORDER BY c.as_of DESC, c.config_version DESC LIMIT {int(cycles_back)}) c
-            JOIN recommendations r ON r.id = c.id
-            WHERE TRUE {later if newest else ""}
-            ORDER BY k.position, c.as_of DESC""").to_pylist()
+        recent = _recent(
+            bulk,
+            cycles_back,
+            f"""AND NOT EXISTS (
+                SELECT FROM cycle_keys c WHERE {_SAME_KEY} AND c.as_of > {AS_OF}
+                  AND c.standing_recommendation_id IS NOT NULL)""",
+        )
         first = bulk.arrow(f"""
             SELECT k.position, r.action, r.mode, r.confidence FROM slice_keys k CROSS JOIN LATERAL (
                 SELECT c.standing_recommendation_id AS id FROM cycle_keys c
@@ -108,13 +105,29 @@ def standings(
                 WHERE {_SAME_KEY} AND c.as_of < {AS_OF} AND n.status <> '{FAILED}'
                 ORDER BY c.as_of DESC, c.config_version DESC LIMIT 1) c""").to_pylist()
         known = {row["position"]: _told(row) for row in (*first, *told)}
-        by_key: dict[int, list[Told]] = {}
-        decided = {row["position"] for row in recent if row["own"]}
-        for row in recent:
-            by_key.setdefault(row["position"], []).append(_told(row))
-        return [Standing(keys[at], tuple(row), known.get(at)) for at, row in by_key.items() if at in decided]
+        return [Standing(keys[at], tuple(row), known.get(at)) for at, row in recent.items()]
 
     return database.run(read, "REPEATABLE READ")
+
+
+def _recent(bulk: Bulk, cycles_back: int, but: str = "") -> dict[int, list[Told]]:
+    """The decisions of the newest cycles up to this one, newest first, of the staged keys that it decided."""
+    found = bulk.arrow(f"""
+        SELECT k.position, r.action, r.mode, r.confidence, c.as_of = {AS_OF} AS own
+        FROM slice_keys k CROSS JOIN LATERAL (
+            SELECT DISTINCT ON (c.as_of) c.as_of, c.standing_recommendation_id AS id FROM cycle_keys c
+            WHERE {_SAME_KEY} AND c.standing_recommendation_id IS NOT NULL AND (
+                c.as_of < {AS_OF} OR (c.as_of = {AS_OF} AND c.config_version = {CONFIG_VERSION}))
+            ORDER BY c.as_of DESC, c.config_version DESC LIMIT {int(cycles_back)}) c
+        JOIN recommendations r ON r.id = c.id
+        WHERE TRUE {but}
+        ORDER BY k.position, c.as_of DESC""").to_pylist()
+    decided = {row["position"] for row in found if row["own"]}
+    by_key: dict[int, list[Told]] = {}
+    for row in found:
+        if row["position"] in decided:
+            by_key.setdefault(row["position"], []).append(_told(row))
+    return by_key
 
 
 def _told(row: dict[str, object]) -> Told:
