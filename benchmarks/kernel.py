@@ -12,14 +12,12 @@ import math
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.harness import Figure, Size, alternate, ratio
-from oracle_core.arrays import newest_first
 from oracle_core.config import OracleConfig
 from oracle_core.enums import Window
 from oracle_core.frames import EvidenceRows, SignalRows, TrendRows
@@ -707,33 +705,21 @@ def require_equal(ours: Outputs, theirs: Outputs, whose: str) -> None:
 # ---------------------------------------------------------------------------------------- measuring
 
 
-def sorted_blocks(read: CycleInputs) -> list[CycleInputs]:
-    """The documents sorted once by entity and time, and cut into blocks of entities, without a copy."""
-    rows, entities = read.documents, len(read.entities)
-    rows = rows.take(newest_first(rows.entity, rows.published_us, rows.document))
-    firsts = range(0, entities, BLOCK_ENTITIES)
-    bounds = np.searchsorted(rows.entity, [*firsts, entities]).tolist()
-    return [
-        replace(
-            read,
-            entities=read.entities[first : first + BLOCK_ENTITIES],
-            documents=_slice(rows, start, end, first),
-        )
-        for first, (start, end) in zip(firsts, pairwise(bounds), strict=True)
-    ]
-
-
-def _slice(rows: DocumentRows, start: int, end: int, first_entity: int) -> DocumentRows:
-    """Some neighbouring rows, entities counted from that of the block; none has risks here."""
-    columns = {f.name: getattr(rows, f.name)[start:end] for f in fields(rows) if f.name != "risks"}
-    columns["entity"] = columns["entity"] - first_entity
-    return DocumentRows(**columns, risks=Ragged.empty(end - start))
-
-
 def core_side(read: CycleInputs) -> list[Block]:
-    """All blocks of entities, as the product works on them, by two threads."""
+    """The documents dealt out to blocks of entities, as the product works on them, by two threads."""
+    rows, entities = read.documents, len(read.entities)
+    block = (rows.entity // BLOCK_ENTITIES).astype(np.uint16)
+    order = np.argsort(block, kind="stable")
+    firsts = range(0, entities, BLOCK_ENTITIES)
+    ends = np.cumsum(np.bincount(block, minlength=len(firsts))).tolist()
+
+    def compute(first: int, start: int, end: int) -> Block:
+        mine = rows.take(order[start:end])
+        mine = replace(mine, entity=mine.entity - first)
+        return core(replace(read, entities=read.entities[first : first + BLOCK_ENTITIES], documents=mine))
+
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(core, sorted_blocks(read)))
+        return list(pool.map(compute, firsts, [0, *ends[:-1]], ends))
 
 
 def global_outputs(made: list[Block]) -> Outputs:
