@@ -94,6 +94,8 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "demo", "dev", "init", "ingest", "run", "export", "config show", "config set", "config history",
         "config diff", "rejected list", "rejected retry", "retract", "doctor",
         "agents list", "agents set", "agents disable", "plan", "apply", "explain", "verify", "prune",
+        "backup", "restore", "reader create", "reader list", "reader drop",
+        "entity retire", "entity revive", "entity rename", "entity list",
         "replay",
     }  # fmt: skip
     assert promised <= set(COMMANDS)
