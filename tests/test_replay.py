@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -285,6 +287,59 @@ def test_a_killed_replay_goes_on_where_it_was_and_ends_as_an_undisturbed_one(
         assert decided(url, replay.number) == decided(other_url, whole.number)
         assert text(database, replay) == text(other, whole)
         other.close()
+
+
+ORPHANED = """
+import os, signal, sys
+from datetime import datetime, timedelta
+from oracle_core.config import OracleConfig
+from oracle_dagster.replaying import engine
+from oracle_dagster.storage.replays import Configuration
+from oracle_dagster.storage.database import Database
+import psutil
+
+def told(done, whole):
+    children = psutil.Process().children(recursive=True)
+    if done > 0 and children:
+        with open(sys.argv[4], "w") as file:
+            print(*(child.pid for child in children), file=file)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    engine._ALONE = engine._POLL_SECONDS = 0
+    first, last = map(datetime.fromisoformat, sys.argv[2:4])
+    request = engine.Request(first, last, timedelta(minutes=20))
+    configurations = [Configuration("one", OracleConfig())]
+    url = sys.argv[1]
+    engine.replay(Database(url), request, configurations, url=url, processes=2, on_progress=told)
+"""
+
+
+@pytest.mark.acceptance
+def test_the_processes_of_a_killed_replay_end_with_it_and_another_goes_on(
+    database: Database, url: str, tmp_path: Path
+) -> None:
+    script, found = tmp_path / "replay.py", tmp_path / "children"
+    script.write_text(ORPHANED, encoding="utf-8")
+    request = engine.Request(ago(days=12), AS_OF, timedelta(minutes=20))
+    span = (request.first.isoformat(), request.last.isoformat())
+    ended = subprocess.run([sys.executable, str(script), url, *span, str(found)], check=False, timeout=600)
+    assert ended.returncode == -9
+    children = [int(pid) for pid in found.read_text().split()]
+    assert len(children) >= 2
+    deadline = time.monotonic() + 60
+    while any(map(psutil.pid_exists, children)):
+        assert time.monotonic() < deadline, children
+        time.sleep(0.1)
+    cycles = len(request.moments())
+    half = [done for (done,) in rows(url, "SELECT cycles_done FROM replay_blocks")]
+    assert 0 < sum(half) < 2 * cycles
+    replay = replayed(database, (Configuration("one", OracleConfig()),), request)
+    assert [block.cycles_done for block in replay.blocks] == [cycles, cycles]
+    assert rows(url, "SELECT count(DISTINCT as_of), max(replay) FROM replay_decisions") == [
+        (cycles, replay.number)
+    ]
+    print(f"killed after {sum(half)} of {2 * cycles} cycles; {len(children)} processes ended with it")
 
 
 def text(database: Database, replay: Replay, request: engine.Request = REQUEST) -> str:

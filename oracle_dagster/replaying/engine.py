@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait as wait_for_any
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,7 +33,7 @@ from oracle_core.rules import rules_for
 from oracle_dagster.pipeline import BLOCK_ENTITIES, Computed, compute
 from oracle_dagster.storage import columns, inputs, replays, results
 from oracle_dagster.storage.cycles import Cycle, library_set, microseconds
-from oracle_dagster.storage.database import Database, StorageError
+from oracle_dagster.storage.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -203,9 +205,11 @@ def _share_out(  # noqa: PLR0917 - what every process needs
     told: _Told,
 ) -> None:
     """Work on the blocks in further processes; what they have stored says how far they are."""
-    with ProcessPoolExecutor(min(processes, len(waiting)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        min(processes, len(waiting)), mp_context=get_context("spawn"), initializer=_end_with_parent
+    ) as pool:
         pending: set[Future[None]] = {
-            pool.submit(_work_apart, url, request, begun, block, os.getpid()) for block in waiting
+            pool.submit(_work_apart, url, request, begun, block) for block in waiting
         }
         try:
             while pending:
@@ -218,18 +222,25 @@ def _share_out(  # noqa: PLR0917 - what every process needs
             raise
 
 
-def _work_apart(url: str, request: Request, begun: Replay, block: Block, parent: int) -> None:
-    """Replay a block in this process, which ends with the one that started it."""
-
-    def told(_more: int) -> None:
-        if os.getppid() != parent:
-            raise StorageError("the process that started this one is gone; repeating the command goes on")
-
+def _work_apart(url: str, request: Request, begun: Replay, block: Block) -> None:
+    """Replay a block in this process."""
     database = Database(url)
     try:
-        _work(database, request, begun, block, told)
+        _work(database, request, begun, block, lambda _more: None)
     finally:
         database.close()
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it is gone: nobody else would."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_outlived, args=(parent.sentinel,), daemon=True).start()
+
+
+def _outlived(sentinel: int) -> None:
+    wait_for_any([sentinel])
+    os._exit(1)  # whatever it is doing: an unfinished write is rolled back, and repeating the command goes on
 
 
 # ------------------------------------------------------------------------------------------------ blocks
