@@ -181,7 +181,10 @@ def run_stages(
         )
         for block in _blocks(ordered, on_progress, block_entities):
             run.block(block)
+        computed = time.perf_counter()
+    sealed = time.perf_counter() - computed
     report = run.report(ordered)
+    report.seconds["seal"] = sealed
     _record(database, cycle, run, report, run_id=run_id, keys=ordered)
     return report
 

@@ -30,7 +30,7 @@ from oracle_dagster.pipeline import STAGES
 from oracle_dagster.storage import configuration, cycles, invariants, migrate
 from oracle_dagster.storage.database import Database
 from tests.chain_runs import WHEN, Chain, database_name, fresh_database, keys_of, of_key, of_range
-from tests.storage_rows import AS_OF, Document, Impact, ago, insert_documents, insert_world, make_world
+from tests.storage_rows import AS_OF, Document, Impact, ago, insert_documents, insert_world, make_world, rows
 
 SUBSETS = [subset for size in range(1, len(STAGES) + 1) for subset in itertools.combinations(STAGES, size)]
 CHECKS = {
@@ -386,6 +386,22 @@ def test_what_a_partition_was_computed_from_is_on_its_event(chain: Chain) -> Non
     assert tags["dagster/code_version"] == "1"
     assert {tags["dagster/partition/entity"], tags["dagster/partition/window"]} == {FIRST, "7d"}
     assert "dagster/input_data_version/decision_config" not in tags
+
+
+def test_a_run_says_where_its_time_went_on_every_event_and_in_its_log(chain: Chain, world_url: str) -> None:
+    """Reading, scoring, trends, writing, reporting; in no result table, as a repeat writes the same."""
+    run = chain.run(keys=[f"{FIRST}|7d"])
+    key = dg.AssetKey("recommendations")
+    record = chain.instance.fetch_materializations(key, 1).records[0]
+    profile = record.asset_materialization.metadata["run_profile"].value  # type: ignore[union-attr]
+    told = [phase.split()[0] for phase in str(profile).split(", ")]
+    assert [name for name in told if name in {"read", "score", "trend", "write", "seal", "report"}] == [
+        "read", "score", "write", "trend", "seal", "report",
+    ]  # fmt: skip
+    log = "SELECT rows, seconds > 0, details->'phases' FROM run_log WHERE run_id = %s AND stage = 'report'"
+    ((told_rows, took_time, phases),) = rows(world_url, log, run.id)
+    assert (told_rows, took_time) == (4, True)
+    assert {"read", "score", "trend", "write", "seal", "report"} <= set(phases)
 
 
 def test_an_unchanged_result_keeps_its_data_version(chain: Chain) -> None:

@@ -153,6 +153,16 @@ def _compute(
     computed = reporting.report_chain(
         context, opened, report, origins, position, database=tables, only_changes=config.only_changes
     )
+    cycles.log_stage(
+        tables,
+        context.run.run_id,
+        "report",
+        opened,
+        keys=len(chosen.keys),
+        rows=sum(map(len, computed.values())),
+        seconds=report.seconds["report"],
+        details={"phases": report.seconds},
+    )
     failures = [*report.failures, *_refuse(context, tables, opened, chosen, stages)]
     checks.report(context, tables, opened, report, failures)
     if "recommendations" in stages:

@@ -681,9 +681,12 @@ def projection_versions(frame: ProjectionFrame) -> list[str]:
     return [content_hash(to_json(row)) for row in values]
 
 
+_JSON: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False)  # `dumps` makes one for every value
+
+
 def to_json(value: object) -> str:
     """JSON text; NaN and infinity are an error, never text (C36)."""
-    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+    return _JSON.encode(value)
 
 
 def content_hash(content: str | bytes) -> str:
