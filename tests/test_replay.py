@@ -510,30 +510,38 @@ def test_the_figures_of_the_report_are_those_of_plain_loops_over_the_stored_rows
 
 
 def test_the_equity_is_that_of_the_sizes_and_returns_that_are_stored(database: Database, url: str) -> None:
-    """Every decision above informational, in a world whose gates let them pass."""
-    bold = Configuration(
-        "bold",
-        OracleConfig().with_settings(
-            {"eligibility.min_confidence": 0.0, "eligibility.paper_confidence_threshold": 0.0}
-        ),
+    """Under settings that let nearly everything pass, for and against an entity."""
+    bold = OracleConfig().with_settings(
+        {
+            "eligibility.min_confidence": 0.0,
+            "eligibility.paper_confidence_threshold": 0.0,
+            "eligibility.min_evidence": 1,
+            "suppression.max_evidence_staleness_hours": 10_000.0,
+            "suppression.min_valid_documents": 1,
+            "suppression.min_data_quality_score": 0.0,
+        }
     )
-    replay = replayed(database, (bold,))
-    told = report.report(database, REQUEST, replay)
+    request = engine.Request(ago(days=120), AS_OF, timedelta(days=5))
+    replay = replayed(database, (Configuration("bold", bold),), request)
+    told = report.report(database, request, replay)
     found = rows(
         url,
         """SELECT as_of, CASE action WHEN 'act' THEN 1 ELSE -1 END * allocation_pct, return_7d
            FROM replay_decisions WHERE mode <> 'informational' AND action IN ('act', 'defer')
              AND return_7d IS NOT NULL""",
     )
-    earned = 0.0
-    for as_of in REQUEST.moments():
-        here = [(w, r) for at, w, r in found if at == as_of]
-        gross = sum(abs(w) for w, _ in here)
-        earned += sum(w * r for w, r in here) / max(1.0, gross) / 3.5
-    curve = told["configurations"][0]["equity"]["act and defer"]
-    assert curve["positions"] == len(found)
-    assert curve["earned"] == pytest.approx(earned)
-    assert len(curve["curve"]) == told["cycles"] == 7
+    assert {weight > 0.0 for _, weight, _ in found} == {True, False}
+    for name, signs in (("act", (1,)), ("act and defer", (1, -1))):
+        earned, positions = 0.0, 0
+        for as_of in request.moments():
+            here = [(w, r) for at, w, r in found if at == as_of and (w > 0.0 or -1 in signs)]
+            gross = sum(abs(w) for w, _ in here)
+            earned += sum(w * r for w, r in here) / max(1.0, gross) / 1.4
+            positions += len(here)
+        curve = told["configurations"][0]["equity"][name]
+        assert curve["positions"] == positions > 0
+        assert curve["earned"] == pytest.approx(earned)
+        assert len(curve["curve"]) == told["cycles"] == 25
     assert told["market"]["positions"] == len(
         rows(url, "SELECT DISTINCT as_of, entity_id FROM replay_decisions WHERE return_7d IS NOT NULL")
     )
