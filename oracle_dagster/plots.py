@@ -24,8 +24,8 @@ _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _STEPS: Final = len(_LEVELS) - 1
 _THRESHOLD: Final = "┊"
 _LEAST_MARGIN: Final = 2
-HISTORY_CYCLES: Final = 40
-"""Columns of a history at most: one per cycle."""
+HISTORY_CYCLES: Final = 36
+"""Columns of a history at most: one per cycle. A wider plot pushes all metadata beyond the page's edge."""
 _HALF_ROWS: Final = 2
 
 
@@ -119,8 +119,8 @@ def history(*, strength: Sequence[float], confidence: Sequence[float], began: st
     levels = "".join(_LEVELS[max(1, round(_unit(value) * _STEPS))] for value in confidence)
     lines.append(f"   {levels} confidence")
     cycles = "1 cycle" if len(halves) == 1 else f"{len(halves)} cycles"
-    spans = f"{ended}" if began == ended else f"{began} to {ended}"
-    lines.append(f"strength {strength[-1]:+.3f}, confidence {confidence[-1]:.3f}; {cycles}, {spans}")
+    spans = ended if began == ended else f"{began} to {ended}"
+    lines.extend((f"strength {strength[-1]:+.3f}, confidence {confidence[-1]:.3f}", f"{cycles}, {spans}"))
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -29,7 +29,7 @@ _SHOWN_IN: Final = ("trend_windows", "recommendations")
 def told(
     database: Database, cycle: Cycle, asset: str, reports: Sequence[KeyReport]
 ) -> list[dict[str, object]]:
-    """What to show of each key instead of, or beside, what the pipeline reported.
+    """What to show of each key: what the pipeline reported, with what makes it readable.
 
     Args:
         database: with inputs and results.
@@ -38,23 +38,34 @@ def told(
         reports: the keys that are told of.
 
     Returns:
-        Metadata by key, in their order.
+        Metadata by key, in their order, and in the order a person reads.
 
     """
     if asset not in _SHOWN_IN or not reports:
-        return [{} for _ in reports]
-    made = _named(database, cycle, reports)
+        return [each.metadata for each in reports]
+    named = _named(database, cycle, reports)
+    drawn: Sequence[str | None] = [None] * len(reports)
     if asset == "recommendations":
-        if len(reports) > DRAWN_KEYS:
-            why = f"not drawn in runs of more than {DRAWN_KEYS:,} keys"
-            return [{**each, HISTORY: why} for each in made]
-        keys = [(each.entity_id, each.window) for each in reports]
-        gone = shown.histories(database, cycle, keys, plots.HISTORY_CYCLES)
-        made = [{**each, **_drawn(history)} for each, history in zip(made, gone, strict=True)]
-    return made
+        drawn = _drawn(database, cycle, reports)
+    return [
+        _readable_first(each.metadata, evidence, history)
+        for each, evidence, history in zip(reports, named, drawn, strict=True)
+    ]
 
 
-def _named(database: Database, cycle: Cycle, reports: Sequence[KeyReport]) -> list[dict[str, object]]:
+def _readable_first(
+    metadata: Mapping[str, object], evidence: Sequence[Mapping[str, object]], history: str | None
+) -> dict[str, object]:
+    """The same with named evidence, and the history below the thesis."""
+    shown: dict[str, object] = {}
+    for name, value in metadata.items():
+        shown[name] = evidence if name == EVIDENCE else value
+        if name == "thesis" and history is not None:
+            shown[HISTORY] = history
+    return shown
+
+
+def _named(database: Database, cycle: Cycle, reports: Sequence[KeyReport]) -> list[list[dict[str, object]]]:
     rows: list[Any] = [each.metadata.get(EVIDENCE) or [] for each in reports]
     named = [
         ((each.entity_id, each.window), row["id"])
@@ -62,23 +73,19 @@ def _named(database: Database, cycle: Cycle, reports: Sequence[KeyReport]) -> li
         for row in of_key
     ]
     found = iter(shown.evidence(database, cycle, named))
-    return [{EVIDENCE: [_row(row, next(found)) for row in of_key]} for of_key in rows]
+    return [[_row(row, next(found)) for row in of_key] for of_key in rows]
 
 
 def _row(row: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, object]:
-    """One line of the table of evidence, widest first."""
-    kinds = (
-        found["source"],
-        None if found["source_type"] is None else found["source_type"].replace("_", " "),
-    )
+    """One line of the table of evidence; few columns, or the page cuts them and the thesis off."""
+    kind = found["source_type"]
+    origin = ", ".join(text for text in (found["source"], kind and kind.replace("_", " ")) if text)
+    name = found["title"] or _name(row["id"], found["event"])
     return {
-        "evidence": found["title"] or _name(row["id"], found["event"]),
-        "source": ", ".join(kind for kind in kinds if kind is not None) or None,
+        "evidence": f"{name} ({origin})" if origin else name,
         "published": None if found["published_at"] is None else minute(found["published_at"]),
         "role": row["side"],
-        "weight": _short(found["weight"]),
-        "sentiment": _short(found["sentiment"]),
-        "impact": _short(found["impact"]),
+        "weight": None if found["weight"] is None else float(f"{found['weight']:.3g}"),
     }
 
 
@@ -100,21 +107,24 @@ def minute(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")
-
-
-def _drawn(history: shown.History) -> dict[str, object]:
-    if not history.moments:  # the history could not be written (R59)
-        return {}
-    began = history.moments[-plots.HISTORY_CYCLES :][0]
-    drawn = plots.history(
-        strength=history.strength,
-        confidence=history.confidence,
-        began=minute(began),
-        ended=minute(history.moments[-1]),
-    )
-    return {HISTORY: plots.as_markdown(drawn)}
+def _drawn(database: Database, cycle: Cycle, reports: Sequence[KeyReport]) -> list[str | None]:
+    """The history of each key as a drawing; None where none could be written (R59)."""
+    if len(reports) > DRAWN_KEYS:
+        return [f"not drawn in runs of more than {DRAWN_KEYS:,} keys"] * len(reports)
+    keys = [(each.entity_id, each.window) for each in reports]
+    return [
+        plots.as_markdown(
+            plots.history(
+                strength=history.strength,
+                confidence=history.confidence,
+                began=minute(history.moments[0]),
+                ended=minute(history.moments[-1]),
+            )
+        )
+        if history.moments
+        else None
+        for history in shown.histories(database, cycle, keys, plots.HISTORY_CYCLES)
+    ]
 
 
 def moves(database: Database, cycle: Cycle, keys: Sequence[Key]) -> dict[str, object]:

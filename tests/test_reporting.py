@@ -215,7 +215,7 @@ def test_a_materialisation_shows_what_a_person_looks_at(
         evidence = shown[asset]["top_evidence"]
         assert isinstance(evidence, dg.TableMetadataValue)
         told = [record.data for record in evidence.records]
-        columns = ["evidence", "source", "published", "role", "weight", "sentiment", "impact"]
+        columns = ["evidence", "published", "role", "weight"]
         assert [column.name for column in evidence.schema.columns] == columns
         assert {row["role"] for row in told} <= {"supporting", "opposing"}
         titled = [row for row in told if str(row["evidence"]).startswith("Report ")]
@@ -226,11 +226,12 @@ def test_a_materialisation_shows_what_a_person_looks_at(
                 """SELECT d.source_id, d.source_type, d.published_at, s.combined
                    FROM documents d JOIN weighted_signals s ON s.signal_id = d.id::text
                    WHERE d.title = %s AND s.entity_id = %s AND s."window" = '90d'""",
-                row["evidence"],
+                str(row["evidence"]).partition(" (")[0],
                 FIRST,
             )
             ((source, kind, published, weight),) = stored
-            assert row["source"] == (source if kind is None else f"{source}, {kind}")
+            origin = source if kind is None else f"{source}, {kind}"
+            assert str(row["evidence"]).endswith(f" ({origin})")
             assert row["published"] == f"{published.astimezone(UTC):%Y-%m-%d %H:%M}"
             assert row["weight"] == float(f"{weight:.3g}"), "as many digits as a person reads"
     history = shown["recommendations"]["history"]

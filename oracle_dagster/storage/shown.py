@@ -48,8 +48,8 @@ def evidence(database: Database, cycle: Cycle, named: Sequence[tuple[Key, str]])
         named: pairs of a key and a signal's id.
 
     Returns:
-        One for each pair, in their order: title, source, source_type, published_at, event, and of the signal
-        weight, sentiment and impact; None where there is none, as for a signal that a newer cycle replaced.
+        One for each pair, in their order: title, source, source_type, published_at, event, and the weight of
+        the signal; None where there is none, as for a signal that a newer cycle replaced.
 
     """
     ids = [name for _, name in named]
@@ -71,7 +71,7 @@ def evidence(database: Database, cycle: Cycle, named: Sequence[tuple[Key, str]])
         bulk.stage("named_evidence", table)
         found: list[dict[str, Any]] = bulk.arrow(f"""
             SELECT d.title, d.source_id AS source, d.source_type, d.published_at, m.event,
-                   s.combined AS weight, s.sentiment_value AS sentiment, s.impact_score AS impact
+                   s.combined AS weight
             FROM pg_temp.named_evidence e
             LEFT JOIN weighted_signals s ON s.entity_id = e.entity_id AND s."window" = e."window"
               AND s.signal_id = e.signal_id AND s.as_of = {AS_OF} AND s.config_version = {CONFIG_VERSION}
