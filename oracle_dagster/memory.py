@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import resource
 import sys
@@ -80,12 +81,12 @@ class Blocks:
         self._learn()
         free = self.limit - held
         if free <= 0 or free * _USED < self.per_entity:
+            enough = math.ceil((held + self.per_entity / _USED) / MEGABYTE) + 1
             raise MemoryLimitError(
                 f"{MEMORY_VARIABLE} is {self.limit // MEGABYTE:,} but the process holds "
                 f"{held / MEGABYTE:,.0f} MB before its next block, and an entity takes "
-                f"{self.per_entity / MEGABYTE:,.1f} MB. Set it to at least "
-                f"{(held + self.per_entity / _USED) / MEGABYTE + 1:,.0f}, or more for larger blocks; what "
-                "was computed is written, so `oracle run` may be repeated."
+                f"{self.per_entity / MEGABYTE:,.1f} MB. Set it to at least {enough:,}, or "
+                "more for larger blocks; what was computed is written, so `oracle run` may be repeated."
             )
         fits = int(free * _USED / self.per_entity) if self.per_entity > 0.0 else FIRST_BLOCK
         size = max(1, min(self.largest, fits))
