@@ -49,27 +49,31 @@ def measure(folder: Path, *, entities: int, documents: int) -> dict[str, float]:
         migrate.upgrade(database)
         database.close()
         add_documents(connections.domain_url, entities=entities, documents=entities * documents)
-        assert run_cycle(home, as_of=AS_OF - timedelta(hours=1)).status == "success"
+        warm = run_cycle(home, as_of=AS_OF - timedelta(hours=1))
+        assert warm.status == "success", warm
         with PeakMemory() as memory:
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.process_time()
             outcome = run_cycle(home, as_of=AS_OF)
-            seconds = time.perf_counter() - began
-        assert outcome.status == "success"
+            seconds, own = time.perf_counter() - began, time.process_time() - busy
+        assert outcome.status == "success", outcome
         found["every_key_per_minute"] = outcome.keys / seconds * 60.0
+        found["every_key_per_minute_of_the_workers_own_time"] = outcome.keys / own * 60.0
         found["megabytes_of_a_cycle"] = memory.mebibytes
         with orchestrator(home, connections) as instance:
             known = instance.get_dynamic_partitions("entity")
             (request,) = _requests(CADENCES[0], format_as_of(AS_OF + timedelta(minutes=15)), known)
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.process_time()
             result = defs.resolve_job_def(CYCLE_JOB).execute_in_process(
                 run_config={**request.run_config, **QUIET},
                 instance=instance,
                 tags=dict(request.tags),
                 asset_selection=[dg.AssetKey(key) for key in _paths(request)],
             )
-            seconds = time.perf_counter() - began
+            seconds, own = time.perf_counter() - began, time.process_time() - busy
         assert result.success
-        found["scheduled_keys_per_minute"] = len(CADENCES[0].windows) * len(known) / seconds * 60.0
+        keys = len(CADENCES[0].windows) * len(known)
+        found["scheduled_keys_per_minute"] = keys / seconds * 60.0
+        found["scheduled_keys_per_minute_of_the_workers_own_time"] = keys / own * 60.0
     home.postgres().wait_until_stopped()
     return found
 
