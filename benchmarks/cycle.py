@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SIZES: dict[Size, tuple[int, int, int]] = {
     "tiny": (200, 10, 1),
-    "bench": (50_000, 1_000, 3),
+    "bench": (20_000, 400, 3),
     "full": (500_000, 10_000, 3),
 }
 """Documents, entities and rounds."""
