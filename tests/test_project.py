@@ -256,6 +256,8 @@ def test_constraints_pin_every_requirement_within_its_bounds() -> None:
     ]
     for requirement in map(Requirement, wanted):
         name = canonicalize_name(requirement.name)
+        if name == project["name"]:
+            continue  # one extra that contains another
         assert name in pins, f"{name} is not in constraints.txt: run `make constraints`"
         assert requirement.specifier.contains(pins[name]), f"{requirement} against {name}=={pins[name]}"
 
