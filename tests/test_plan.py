@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,12 @@ def home(
         yield home_on(tmp_path / "home", database_url, with_driver(events), monkeypatch)
 
 
-def planned(url: str, settings: dict[str, Any]) -> Plan:
+def planned(url: str, settings: dict[str, Any], as_of: datetime = AS_OF) -> Plan:
+    """The plan of the settings, made in this process."""
     database = Database(url)
     try:
         candidate = configuration.active(database).config.with_settings(settings)
-        return make_plan(database, candidate, as_of=AS_OF)
+        return make_plan(database, candidate, as_of=as_of)
     finally:
         database.close()
 

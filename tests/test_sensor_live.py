@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -18,13 +19,16 @@ from oracle_dagster.as_of import AS_OF_TAG
 from oracle_dagster.home import Home
 from oracle_dagster.launch import orchestrator
 from oracle_dagster.pipeline import STAGES
+from oracle_dagster.planning.jobs import APPLY_JOB, APPLY_STEP
 from oracle_dagster.sensors import SENSOR
 from oracle_dagster.storage import migrate
 from oracle_dagster.storage.database import Database
 from tests.chain_runs import keys_of
 from tests.services import service, wait_for
 from tests.storage_rows import Document, Impact, insert_documents, rows
+from tests.test_plan import SETTINGS, outcome_equals, planned
 from tests.test_sensor import LONG_AGO
+from tests.ui_client import Client
 
 
 def now(url: str) -> datetime:
@@ -86,7 +90,8 @@ def test_documents_of_37_scattered_of_500_entities_refresh_exactly_these_in_one_
         url = connections.domain_url
         migrate.upgrade(Database(url))
         insert_news(url, "base", everybody)
-        with service(home.path, automation=True):
+        with service(home.path, automation=True) as dev:
+            url_of_the_interface = dev.ready()
             by_the_sensor(instance, 1, 800)
             committed = insert_news(url, "news", some)
             first, second = by_the_sensor(instance, 2)
@@ -94,3 +99,17 @@ def test_documents_of_37_scattered_of_500_entities_refresh_exactly_these_in_one_
             assert_refreshed(instance, second, some)
             within_two_ticks(instance, committed, second)
             print(f"{len(some)} of {len(everybody)} entities: one run over {5 * len(some)} partitions")
+
+            client = Client(url_of_the_interface)
+            for settings in SETTINGS:
+                moment = now(url)
+                plan = planned(url, settings, moment)
+                given = [f"{path}={value}" for path, value in settings.items()]
+                config = {"set": given, "as_of": moment.isoformat()}
+                run_id = client.launch({"ops": {APPLY_STEP: {"config": config}}}, job=APPLY_JOB)
+                ended = wait_for("the plan is applied", partial(client.ended, run_id), 600)
+                assert ended == "SUCCESS"
+                compared = outcome_equals(url, plan)
+                assert compared == len(plan.changes)
+                print(f"{len(plan.first_stages)} keys rebuilt, {compared} changed decisions as planned")
+            by_the_sensor(instance, 2)  # what was applied is not computed once more

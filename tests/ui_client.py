@@ -106,14 +106,14 @@ class Client:
         )["cancelPartitionBackfill"]
         assert found["__typename"] == "CancelBackfillSuccess", found
 
-    def launch(self, config: Mapping[str, object], **tags: str) -> str:
-        """Launch the cycle job with a configuration, as from the launchpad."""
+    def launch(self, config: Mapping[str, object], *, job: str = CYCLE_JOB, **tags: str) -> str:
+        """Launch a job with a configuration, as from the launchpad."""
         found = self.ask(
             "mutation($e: ExecutionParams!) { launchPipelineExecution(executionParams: $e) { __typename"
             f" ... on LaunchRunSuccess {{ run {{ runId }} }} {_ERRORS}"
             " ... on RunConfigValidationInvalid { errors { message } } } }",
             e={
-                "selector": {**REPOSITORY, "pipelineName": CYCLE_JOB},
+                "selector": {**REPOSITORY, "pipelineName": job},
                 "runConfigData": config,
                 "mode": "default",
                 "executionMetadata": {"tags": [{"key": k, "value": v} for k, v in tags.items()]},
