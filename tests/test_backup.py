@@ -373,6 +373,17 @@ def test_a_backup_of_a_newer_server_is_refused_by_an_older_one(
     assert empty(external)
 
 
+def test_a_server_that_is_filled_or_has_not_counted_far_enough_is_refused(
+    saved: Saved, migrated_url: str
+) -> None:
+    with pytest.raises(RestoreError, match=r"is not empty, and a restore replaces none.*DROP DATABASE"):
+        restoring._refuse_filled(migrated_url)
+    restoring._refuse_behind(migrated_url, replace(saved.manifest, next_transaction_id=1))
+    with pytest.raises(RestoreError, match=r"to 30,064,771,072: .*pg_resetwal --epoch=8 -D DATA"):
+        restoring._refuse_behind(migrated_url, replace(saved.manifest, next_transaction_id=7 << 32))
+
+
+@pytest.mark.acceptance
 def test_an_external_server_takes_its_own_backup_and_only_with_its_counter_ahead(
     external: list[str], external_postgres: ExternalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
