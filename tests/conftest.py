@@ -34,6 +34,7 @@ for _name in (
     "ORACLE_DATABASE_URL",
     "ORACLE_DAGSTER_DATABASE_URL",
     "ORACLE_DAGSTER_STORAGE_URL",
+    "ORACLE_WEBHOOK_URL",
 ):
     os.environ.pop(_name, None)
 # Nor may the width of the terminal, or the length of a temporary path, decide where a table is cut.

@@ -10,6 +10,7 @@ import dagster as dg
 import numpy as np
 import psycopg
 import pytest
+from scipy import stats
 
 from oracle_dagster import pipeline, reporting, watching
 from oracle_dagster.limits import Limits
@@ -240,6 +241,9 @@ def test_drift_is_a_distance_of_distributions_that_chance_would_not_give() -> No
     assert not moved.passed
     assert moved.shown["drift"] == pytest.approx(0.5, abs=0.02)
     assert moved.shown["median"] == pytest.approx(0.8)
+    reference = stats.ks_2samp(before + 0.3, past.confidence, method="asymp")
+    assert moved.shown["drift"] == pytest.approx(reference.statistic, abs=1e-12)
+    assert moved.shown["chance"] == pytest.approx(reference.pvalue, rel=0.5)
     assert watching.drift(before + 0.3, past, past.confidence, Limits(max_drift=0.6)).passed
     assert watching.drift(before[:19] + 0.3, earlier(before[:19]), before, Limits()).passed, "too few keys"
     short = earlier(before, 2)

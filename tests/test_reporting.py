@@ -245,26 +245,33 @@ def test_a_number_has_the_digits_that_a_person_reads() -> None:
     assert shown == {"a": 0.1235, "b": -12.35, "c": 123457.0, "d": 3.333e-10, "e": 0.3}
 
 
-def test_the_list_of_runs_says_how_decisions_moved(
-    world_url: str, postgres_instance: dg.DagsterInstance
+def test_runs_say_how_decisions_moved_and_a_webhook_that_nobody_answers_fails_none(
+    world_url: str, postgres_instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ORACLE_WEBHOOK_URL", "http://127.0.0.1:9/nobody-listens-on-the-port-to-discard")
+    monkeypatch.setenv("ORACLE_WEBHOOK_ATTEMPTS", "1")
+    monkeypatch.setenv("ORACLE_NOTICE_CYCLES", "1")
     chain = Chain(world_url, postgres_instance)
     keys = [f"{SECOND}|90d", f"{SECOND}|30d"]
-    summaries = []
-    for hours in (2, 1):
-        run = chain.run(keys=keys, as_of=ago(hours=hours).isoformat())
-        if hours == 2:
-            with psycopg.connect(world_url) as connection:
-                connection.execute(
-                    """UPDATE recommendations SET action = 'act', mode = 'informational'
-                       WHERE entity_id = %s AND time_horizon = '90d'""",
-                    (SECOND,),
-                )
-        seen = postgres_instance.get_run_by_id(run.id)
-        assert seen is not None
-        observed = postgres_instance.fetch_observations(dg.AssetKey("recommendations"), limit=1).records[0]
-        assert observed.asset_observation is not None
-        summary = observed.asset_observation.metadata["summary"].value
-        assert seen.tags["oracle/decisions"] == summary
-        summaries.append(summary)
-    assert summaries == ["2 new", "1 de-escalated, 1 unchanged"]
+    assert chain.run(keys=keys, as_of=ago(hours=-1).isoformat()).success
+    with psycopg.connect(world_url) as connection:
+        connection.execute(
+            """UPDATE recommendations SET action = 'act', mode = 'informational'
+               WHERE entity_id = %s AND time_horizon = '90d'""",
+            (SECOND,),
+        )
+    run = chain.run(keys=keys, as_of=ago(hours=-2).isoformat())
+    assert run.success, run.error
+    seen = postgres_instance.get_run_by_id(run.id)
+    assert seen is not None
+    assert seen.tags["oracle/decisions"] == "1 de-escalated, 1 unchanged"
+    observed = postgres_instance.fetch_observations(dg.AssetKey("recommendations"), limit=1).records[0]
+    assert observed.asset_observation is not None
+    assert observed.asset_observation.metadata["summary"].value == "1 de-escalated, 1 unchanged"
+    table = observed.asset_observation.metadata["transitions"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert [record.data["before"] for record in table.records] == ["act / informational"]
+    message = "SELECT status, attempts, changes, error FROM notices WHERE run_id = %s"
+    assert rows(world_url, message, run.id) == [
+        ("failed", 1, 1, "127.0.0.1 cannot be reached (ConnectError)")
+    ]
