@@ -6,16 +6,18 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from oracle_dagster.home import Home
-from oracle_dagster.planning.jobs import PLAN_JOB, PLAN_STEP
+from oracle_dagster.planning.jobs import APPLY_JOB, APPLY_STEP, PLAN_JOB, PLAN_STEP
 from tests import worlds
 from tests.command import oracle
 from tests.services import service, wait_for
+from tests.test_plan import SETTINGS, outcome_equals, planned
 from tests.ui_client import Client
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -128,7 +130,11 @@ def walk(page: Page, url: str, home: Path, before: str, folder: Path) -> None:
     assert box["x"] + box["width"] <= WIDTH, "the thesis is cut off at the edge of the page"
     evidence = page.get_by_role("row").filter(has=page.get_by_text("supporting", exact=True))
     expect(evidence.first).to_be_visible()
+    chart = page.get_by_text(re.compile("[▁▂▃▄▅▆▇█]")).first
+    expect(chart).to_be_visible()
     page.screenshot(path=folder / "5-decision.png")
+    chart.scroll_into_view_if_needed()
+    page.screenshot(path=folder / "5-history.png")
 
 
 def plan_job(page: Page, url: str, folder: Path) -> None:
@@ -158,6 +164,19 @@ def plan_job(page: Page, url: str, folder: Path) -> None:
     page.screenshot(path=folder / "8-plan.png")
 
 
+def apply_job(url: str, home: Path, before: str) -> None:
+    """Two configurations applied by the job end in their plans, row by row."""
+    client = Client(url)
+    with Home(home).connect() as connections:
+        for settings in SETTINGS:
+            plan = planned(connections.domain_url, settings, datetime.fromisoformat(before))
+            given = [f"{path}={value}" for path, value in settings.items()]
+            config = {"ops": {APPLY_STEP: {"config": {"set": given, "as_of": before}}}}
+            run_id = client.launch(config, job=APPLY_JOB)
+            assert wait_for("the plan is applied", partial(client.ended, run_id), 300) == "SUCCESS"
+            assert outcome_equals(connections.domain_url, plan) == len(plan.changes) > 0
+
+
 @pytest.mark.timeout(600)
 def test_a_person_sees_the_graph_and_a_stale_partition_and_decides_anew(
     home: Path, before: str, page: Page, tmp_path: Path
@@ -168,5 +187,6 @@ def test_a_person_sees_the_graph_and_a_stale_partition_and_decides_anew(
         try:
             walk(page, url, home, before, tmp_path)
             plan_job(page, url, tmp_path)
+            apply_job(url, home, before)
         finally:
             page.screenshot(path=tmp_path / "page.png")
