@@ -92,6 +92,8 @@ def test_exports_and_other_reading_commands_work_as_a_reader(
     done = oracle("export", "documents", "--format", "jsonl")
     assert done.code == 0, done.err
     assert [line["source_id"] for line in done.lines] == ["source-1"]
+    assert oracle("config", "show", "trend").code == 0
+    assert oracle("entity", "list", "--json").json == []
     refused = oracle("export", "documents", "--format", "csv", "--reader", name)
     assert refused.code == 2
     assert "set ORACLE_DATABASE_URL to the address of the reader" in " ".join(refused.err.split())

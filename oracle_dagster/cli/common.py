@@ -115,7 +115,7 @@ def opened(path: Path | None) -> Iterator[Database]:
     """The domain database of a home that exists."""
     from oracle_dagster.storage.database import Database
 
-    with connected(existing_home(path)) as connections:
+    with connected(existing_home(path), orchestrator=False) as connections:
         database = Database(connections.domain_url)
         try:
             yield database
