@@ -187,6 +187,6 @@ def test_a_person_sees_the_graph_and_a_stale_partition_and_decides_anew(
         try:
             walk(page, url, home, before, tmp_path)
             plan_job(page, url, tmp_path)
-            apply_job(url, home, before)
         finally:
             page.screenshot(path=tmp_path / "page.png")
+        apply_job(url, home, before)
