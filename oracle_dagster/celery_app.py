@@ -30,6 +30,9 @@ WORKER_TAG: Final = "oracle/worker"
 def build_app(broker: str) -> Celery:
     """The application of the workers; its results, which tell the daemon how a run fares, go the same way."""
     app: Celery = make_app({"broker": broker, "backend": broker, "config_source": dict(DEFAULT_CONFIG)})  # type: ignore[no-untyped-call]
+    # So that a worker holds no second run while it works on one; whoever killed it would delay that one too.
+    # A run that is delivered twice is ignored by the orchestrator.
+    app.conf.task_acks_late = True
     create_execute_job_task(app)
     create_resume_job_task(app)
     return app
