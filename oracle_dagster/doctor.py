@@ -391,7 +391,7 @@ def _told(writer: _Writer) -> str:
     if writer.pid is None:
         return f"prepared transaction {writer.prepared!r} of {where}, {since}"
     query = f", last said: {writer.query}" if writer.query != "" else ""
-    return f"pid {writer.pid}, {writer.application}, of {where}, {since}{query}"
+    return f"pid {writer.pid} ({writer.application}) of {where}, {since}{query}"
 
 
 def _ending(writer: _Writer) -> str:
