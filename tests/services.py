@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from oracle_dagster import dev
@@ -27,6 +28,14 @@ def wait_for(what: str, look: Callable[[], object], seconds: float = DEADLINE_SE
             return found
         time.sleep(0.2)
     pytest.fail(f"waited {seconds:.0f} s in vain: {what}")
+
+
+def settle(url: str) -> None:
+    """Wait until everything committed so far counts as settled: other tests share the server."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        (mark,) = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or ()
+        below = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s"
+        wait_for("older transactions end", lambda: connection.execute(below, (mark,)).fetchone() == (True,))
 
 
 class Service:

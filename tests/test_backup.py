@@ -59,6 +59,7 @@ from oracle_dagster.storage.database import Database
 from oracle_dagster.verification import recompute
 from tests.chain_runs import fresh_database
 from tests.conftest import ExternalPostgres
+from tests.services import settle
 from tests.storage_rows import (
     RESULT_TABLES,
     Document,
@@ -220,11 +221,13 @@ def test_everything_goes_on_where_it_stood(saved: Saved, tmp_path: Path) -> None
             assert one.status is TickStatus.FAILURE
         # The sensor finds what its cursor had not seen, once, and what arrives now.
         assert isinstance(state.instigator_data, SensorInstigatorData)
+        settle(url)
         found = tick.look(database, state.instigator_data.cursor, Debounce())
         (request,) = found.requests
         assert WORLD.entities[1] in request.entities
         with psycopg.connect(url) as connection:
             insert_documents(connection, [document(NEW, WORLD.entities[0])])
+        settle(url)
         again = tick.look(database, found.cursor, Debounce())
         assert WORLD.entities[0] in {e for r in again.requests for e in r.entities}
         assert tick.look(database, again.cursor, Debounce()).requests == ()

@@ -93,8 +93,6 @@ def test_the_kernel_in_blocks_of_entities_gives_the_bits_of_one_block(
 
 
 def test_the_benchmark_of_the_kernel_runs() -> None:
-    pytest.importorskip("polars")
-    pytest.importorskip("duckdb")
     python, polars, duckdb = kernel.figures("tiny")
     assert python.notes["Python ns per document"] == pytest.approx(
         python.ratio.median * python.notes["core ns per document"]

@@ -119,13 +119,19 @@ def test_the_checks_of_the_chain_belong_to_its_own_step() -> None:
     assert found == {
         ("weighted_signals", "ranges_and_invariants"),
         ("weighted_signals", "nothing_from_the_future"),
+        ("weighted_signals", "inputs_are_fresh"),
+        ("weighted_signals", "few_records_rejected"),
         ("trend_windows", "ranges_and_invariants"),
         ("trend_windows", "evidence_exists"),
         ("trend_windows", "nothing_from_the_future"),
+        ("trend_windows", "history_has_no_gap"),
+        ("trend_windows", "confidence_has_not_drifted"),
+        ("trend_windows", "contradiction_has_not_drifted"),
         ("trend_projections", "ranges_and_invariants"),
         ("recommendations", "ranges_and_invariants"),
         ("recommendations", "evidence_exists"),
         ("recommendations", "nothing_from_the_future"),
+        ("recommendations", "few_suppressed"),
     }
     step = build_defs().resolve_assets_def("recommendations")
     assert {spec.asset_key.to_user_string() for spec in step.check_specs} == set(STAGES)

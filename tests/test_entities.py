@@ -25,6 +25,7 @@ from oracle_dagster.storage.database import Database
 from oracle_dagster.verification import recompute
 from tests.chain_runs import Chain, database_name, fresh_database, of_range
 from tests.command import oracle
+from tests.services import settle
 from tests.storage_rows import (
     AS_OF,
     RESULT_TABLES,
@@ -94,10 +95,12 @@ def test_a_retired_entity_is_left_out_of_whatever_runs_by_itself_until_it_is_rev
 ) -> None:
     """Of the sensor, the schedules, plans and runs of everything; asked for by name it is computed."""
     before = contents(url)
+    settle(url)
     cursor = tick.start(database)
     assert retire(database, OLD, by="ada", reason="merged") == OLD
     with psycopg.connect(url) as connection:
         insert_documents(connection, [Document("late", (Impact(OLD), Impact(OTHER)), published=ago(hours=1))])
+    settle(url)
     (request,) = tick.look(database, cursor, Debounce()).requests
     assert OTHER in request.entities
     assert OLD not in request.entities
@@ -118,6 +121,7 @@ def test_a_retired_entity_is_left_out_of_whatever_runs_by_itself_until_it_is_rev
     with pytest.raises(EntityError, match="is retired already"):
         retire(database, OLD, by="ada", reason="")
     revive(database, OLD, by="ada")
+    settle(url)
     (again,) = tick.look(database, cursor, Debounce()).requests
     assert OLD in again.entities
     with pytest.raises(EntityError, match="is not retired"):

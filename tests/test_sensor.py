@@ -25,7 +25,7 @@ from oracle_dagster.sensors import SENSOR, AutomationError, build_sensor
 from oracle_dagster.storage import arrivals, configuration, cycles, migrate
 from oracle_dagster.storage.database import Database
 from tests.chain_runs import Chain, FixedDatabase, database_name, fresh_database, keys_of
-from tests.services import wait_for
+from tests.services import settle, wait_for
 from tests.storage_rows import (
     Document,
     Impact,
@@ -65,26 +65,17 @@ class World:
         """Begin where everything that the database holds was handled."""
         self.url = url
         self.database = Database(url)
-        self.settle()
+        settle(self.url)
         self.cursor: str | None = tick.start(self.database)
 
     def write(self) -> psycopg.Connection[Any]:
         """One transaction: ``with world.write() as connection``."""
         return psycopg.connect(self.url)
 
-    def settle(self) -> None:
-        """Wait until everything committed so far lies below the horizon: other tests share the server."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            (mark,) = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or ()
-            below = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s"
-            wait_for(
-                "older transactions end", lambda: connection.execute(below, (mark,)).fetchone() == (True,)
-            )
-
     def look(self, *, settled: bool = True) -> tick.Tick:
         """The next tick."""
         if settled:
-            self.settle()
+            settle(self.url)
         found = tick.look(self.database, self.cursor, Debounce())
         self.cursor = found.cursor
         return found
@@ -445,7 +436,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 def evaluate(world: World, instance: dg.DagsterInstance) -> dg.SensorResult:
     """One evaluation of the product's sensor, whose cursor is stored as the daemon does."""
-    world.settle()
+    settle(world.url)
     context = dg.build_sensor_context(
         instance=instance, cursor=world.cursor, resources={"database": FixedDatabase(url=world.url)}
     )
@@ -538,7 +529,7 @@ def test_the_orchestrator_accepts_the_tick_and_resolves_its_runs(world: World, t
         sensors=[build_sensor(Debounce())], resources={"database": FixedDatabase(url=world.url)}
     )
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        world.settle()
+        settle(world.url)
         repository = made.get_repository_def()
         context = SensorEvaluationContext(
             instance_ref=instance.get_ref(),
@@ -580,7 +571,7 @@ def test_the_waiting_times_come_from_the_environment(
     monkeypatch.setenv("ORACLE_SENSOR_MAX_WAIT_SECONDS", "7200")
     with world.write() as connection:
         insert_documents(connection, [document("news", "A")])
-    world.settle()
+    settle(world.url)
     context = dg.build_sensor_context(
         instance=instance, cursor=world.cursor, resources={"database": FixedDatabase(url=world.url)}
     )

@@ -198,7 +198,7 @@ def compare_in_parts(parts: int, home: Home, url: str, wanted: dict[str, list[st
     assert counted == {
         (moment, stage): 1 if stage == "source_accuracy" else parts
         for moment in MOMENTS
-        for stage in ("source_accuracy", *STAGES)
+        for stage in ("source_accuracy", *STAGES, "report")
     }
     with home.connect() as connections, orchestrator(home, connections) as instance:
         runs = [instance.get_run_by_id(run_id) for run_id in outcomes[-1].runs]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from oracle_dagster.storage import cycles
+from oracle_dagster.storage.history import ask_history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,8 +37,9 @@ class Fault:
 class Rule:
     """A question about the written rows; the query returns entity_id, window, reason of those that fail.
 
-    ``AS_OF`` and ``CONFIG_VERSION`` stand for those of the cycle, ``$1`` for the least number of documents
-    behind a recommendation that may be executed; the table ``checked`` holds the keys.
+    ``AS_OF`` and ``CONFIG_VERSION`` stand for those of the cycle, ``HISTORY`` for that of the trends, ``$1``
+    for the least number of documents behind a recommendation that may be executed; the table ``checked``
+    holds the keys.
     """
 
     asset: str
@@ -84,7 +86,7 @@ RULES: Final = (
             ELSE 'a number is outside [0, 1]' END AS reason
         FROM pg_temp.checked k
         LEFT JOIN LATERAL (  -- a current row may be newer, and a history row may be missing (R59)
-            SELECT * FROM trend_history h
+            SELECT * FROM HISTORY h
             WHERE h.entity_id = k.entity_id AND h."window" = k."window"
                 AND h.generated_at = AS_OF AND h.config_version = CONFIG_VERSION
             UNION ALL
@@ -228,12 +230,18 @@ def find_faults(database: Database, cycle: Cycle, computed: Mapping[str, Sequenc
                 if rule.asset == asset:
                     query = rule.query.replace("AS_OF", cycles.AS_OF)
                     query = query.replace("CONFIG_VERSION", cycles.CONFIG_VERSION)
-                    rows = bulk.arrow(query, [minimum] if "$1" in query else []).to_pylist()
+                    rows = _asked(bulk, query, (minimum,) if "$1" in query else ()).to_pylist()
                     first = {(row["entity_id"], row["window"]): row["reason"] for row in reversed(rows)}
                     found[asset, rule.check] = [Fault(key, first[key]) for key in keys if key in first]
         return found
 
     return database.run(ask)
+
+
+def _asked(bulk: Bulk, query: str, params: tuple[object, ...]) -> pa.Table:
+    if "HISTORY" not in query:
+        return bulk.arrow(query, params)
+    return ask_history(bulk, lambda history: query.replace("HISTORY", history), params)
 
 
 def broken(faults: Faults) -> dict[Key, str]:

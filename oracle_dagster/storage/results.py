@@ -39,6 +39,7 @@ from oracle_core.projection import signed_strength
 from oracle_dagster.storage import columns
 from oracle_dagster.storage.cycles import AS_OF, CONFIG_VERSION, SEQUENCES, Cycle, Key, number_keys
 from oracle_dagster.storage.database import StorageError
+from oracle_dagster.storage.history import ask_history
 from oracle_dagster.storage.identity import row_id
 
 if TYPE_CHECKING:
@@ -420,11 +421,11 @@ def read_trends(bulk: Bulk, stage: str) -> pa.Table:
     """
     names = ", ".join(f"h.{c}::text" if c in _JSON_COLUMNS else f"h.{c}" for c in _TREND_COLUMNS)
 
-    def query(*tables: str) -> str:
+    def query(history: str) -> str:
         stored = " UNION ALL ".join(
-            f"SELECT * FROM {t} WHERE entity_type = 'entity' AND entity_id = k.entity_id "
+            f"SELECT * FROM {t} s WHERE entity_type = 'entity' AND entity_id = k.entity_id "
             'AND "window" = k."window"'
-            for t in tables
+            for t in (history, "trend_windows")
         )
         return f"""
             SELECT k.position, t.*, y.pipeline_mode FROM slice_keys k {_own(stage)}
@@ -436,14 +437,7 @@ def read_trends(bulk: Bulk, stage: str) -> pa.Table:
             JOIN cycles y ON y.as_of = t.as_of AND y.config_version = t.config_version
             ORDER BY k.position"""
 
-    try:
-        with bulk.savepoint("history"):
-            return bulk.arrow(query("trend_history", "trend_windows"))
-    except StorageError as error:
-        if error.transient:
-            raise
-        _log.warning("the history of the trends cannot be read, only current ones are looked at: %s", error)
-        return bulk.arrow(query("trend_windows"))
+    return ask_history(bulk, query)
 
 
 def trend_frame(table: pa.Table, keys: Keys) -> TrendFrame:
@@ -513,25 +507,22 @@ def read_history(bulk: Bulk, cycle: Cycle) -> HistoryRows:
     warning.
     """
     depth = cycle.config.projection.ew_max_differences + 1
-    query = f"""
+    found = ask_history(
+        bulk,
+        lambda history: (
+            f"""
         SELECT k.position, t.generated_at, t.trend_direction, t.trend_strength
         FROM slice_keys k {_own("trend_projections")}
         CROSS JOIN LATERAL (
             SELECT DISTINCT ON (h.generated_at) h.generated_at, h.trend_direction, h.trend_strength
-            FROM trend_history h JOIN cycle_keys c
+            FROM {history} h JOIN cycle_keys c
               ON {_SAME_KEY} AND c.as_of = h.generated_at AND c.config_version = h.config_version
             WHERE h.entity_type = 'entity' AND h.entity_id = k.entity_id AND h."window" = k."window"
               AND h.generated_at < {AS_OF}
               AND (own.projection_seq IS NULL OR c.trend_seq < own.projection_seq)
             ORDER BY h.generated_at DESC, h.config_version DESC LIMIT {depth}) t"""
-    try:
-        with bulk.savepoint("history"):
-            found = bulk.arrow(query)
-    except StorageError as error:
-        if error.transient:
-            raise
-        _log.warning("earlier trends cannot be read, so momentum counts as without history: %s", error)
-        return HistoryRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        ),
+    )
     return HistoryRows(
         key=columns.ints(found.column("position")),
         as_of_us=columns.times(found.column("generated_at")),

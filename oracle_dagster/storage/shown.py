@@ -17,6 +17,7 @@ from oracle_core.enums import TrendDirection
 from oracle_core.projection import signed_strength
 from oracle_dagster.storage import columns, cycles
 from oracle_dagster.storage.cycles import AS_OF, CONFIG_VERSION
+from oracle_dagster.storage.history import ask_history
 from oracle_dagster.storage.identity import is_document_id
 
 if TYPE_CHECKING:
@@ -92,15 +93,20 @@ def histories(database: Database, cycle: Cycle, keys: Sequence[Key], cycles_back
     def read(bulk: Bulk) -> pa.Table:
         cycles.enter(bulk, cycle)
         cycles.stage_keys(bulk, keys)
-        return bulk.arrow(f"""
+        return ask_history(
+            bulk,
+            lambda history: (
+                f"""
             SELECT k.position, h.* FROM slice_keys k CROSS JOIN LATERAL (
                 SELECT DISTINCT ON (h.generated_at) h.generated_at, h.trend_direction, h.trend_strength,
-                       h.confidence FROM trend_history h
+                       h.confidence FROM {history} h
                 WHERE h.entity_type = 'entity' AND h.entity_id = k.entity_id AND h."window" = k."window"
                   AND (h.generated_at < {AS_OF}
                        OR (h.generated_at = {AS_OF} AND h.config_version = {CONFIG_VERSION}))
                 ORDER BY h.generated_at DESC LIMIT {int(cycles_back)}) h
-            ORDER BY k.position, h.generated_at""")
+            ORDER BY k.position, h.generated_at"""
+            ),
+        )
 
     table = database.run(read, "REPEATABLE READ")
     made = [History() for _ in keys]

@@ -16,6 +16,7 @@ import numpy as np
 
 from oracle_dagster.storage import columns, invariants
 from oracle_dagster.storage.cycles import AS_OF, CONFIG_VERSION, SNAPSHOT
+from oracle_dagster.storage.history import ask_history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,15 +74,19 @@ def rejected_documents(bulk: Bulk) -> tuple[int, int]:
 def without_history(bulk: Bulk, keys: Sequence[Key]) -> list[Key]:
     """Those of the keys whose trend of this cycle is not in the history (R59)."""
     invariants.stage(bulk, keys)
-    found = bulk.arrow(f"""
+    found = ask_history(
+        bulk,
+        lambda history: (
+            f"""
         SELECT k.entity_id, k."window" FROM pg_temp.checked k
         JOIN cycle_keys c ON c.entity_id = k.entity_id AND c."window" = k."window" AND c.as_of = {AS_OF}
           AND c.config_version = {CONFIG_VERSION} AND c.trend_seq IS NOT NULL
         WHERE NOT EXISTS (
-            SELECT FROM trend_history h WHERE h.entity_type = 'entity' AND h.entity_id = k.entity_id
+            SELECT FROM {history} h WHERE h.entity_type = 'entity' AND h.entity_id = k.entity_id
               AND h."window" = k."window" AND h.generated_at = {AS_OF}
-              AND h.config_version = {CONFIG_VERSION})
-        """)
+              AND h.config_version = {CONFIG_VERSION})"""
+        ),
+    )
     missing = {(row["entity_id"], row["window"]) for row in found.to_pylist()}
     return [key for key in keys if key in missing]
 
@@ -107,13 +112,18 @@ class Earlier:
 def earlier_trends(bulk: Bulk, keys: Sequence[Key], cycles_back: int) -> Earlier:
     """Confidence and contradiction of the keys in each of their last cycles before this one."""
     invariants.stage(bulk, keys)
-    found = bulk.arrow(f"""
+    found = ask_history(
+        bulk,
+        lambda history: (
+            f"""
         SELECT k.entity_id, k."window", h.generated_at, h.confidence, h.contradiction_score
         FROM pg_temp.checked k CROSS JOIN LATERAL (
-            SELECT generated_at, confidence, contradiction_score FROM trend_history h
+            SELECT generated_at, confidence, contradiction_score FROM {history} h
             WHERE h.entity_type = 'entity' AND h.entity_id = k.entity_id AND h."window" = k."window"
               AND h.generated_at < {AS_OF}
-            ORDER BY h.generated_at DESC, h.config_version DESC LIMIT {int(cycles_back)}) h""")
+            ORDER BY h.generated_at DESC, h.config_version DESC LIMIT {int(cycles_back)}) h"""
+        ),
+    )
     place = {key: at for at, key in enumerate(keys)}
     owners = zip(found.column("entity_id").to_pylist(), found.column("window").to_pylist(), strict=True)
     return Earlier(
