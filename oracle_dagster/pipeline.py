@@ -578,7 +578,12 @@ class _Run:
         self.clock = _Clock()
         self.clock.seconds |= dict.fromkeys(stages, 0.0)
         self.without_history: set[Key] = set()
-        self._faults: dict[tuple[str, str], dict[Key, str]] = {}
+        # An entry for every rule from the start: also a stage that no key reached gets its evaluations.
+        self._faults: dict[tuple[str, str], dict[Key, str]] = {
+            (rule.asset, rule.check): {}
+            for rule in invariants.RULES
+            if self._writers.locking and rule.asset in stages
+        }
         self._stage = ""
         self._reports: dict[tuple[str, Key], KeyReport] = {}
         self._rows: dict[tuple[str, Key], int] = {}

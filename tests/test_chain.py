@@ -242,6 +242,12 @@ def test_a_key_that_a_rule_cannot_compute_leaves_the_others_standing(
     assert not failed.passed
     assert "no number" in str(failed.description)
     assert not run.checks["recommendations", "ranges_and_invariants"].passed
+    alone = chain.run(entities=[SECOND], windows=["7d"])
+    assert alone.success, alone.error
+    assert alone.checks["trend_windows", "ranges_and_invariants"].passed
+    for asset in STAGES[2:]:  # which no key of this run has reached
+        check = alone.checks[asset, "ranges_and_invariants"]
+        assert (check.passed, check.metadata["failed_keys"].value) == (False, 1)
 
 
 @pytest.mark.parametrize(
