@@ -159,9 +159,11 @@ def test_backfills_fail_honestly_are_cancelled_and_repeated_and_news_are_refresh
         print(f"{len(keys)} keys by backfills, repeat and re-execution: result tables equal")
 
         client.start_sensor(SENSOR)
-        by_the_sensor(at.instance, 1)
+        left_over = 0 if full else 1  # where everything was computed, nothing is evaluated twice
+        by_the_sensor(at.instance, left_over)
         committed = insert_news(at.url, "news", [E[0]], published=now(at.url))
-        first, second = by_the_sensor(at.instance, 2)
-        assert_refreshed(at.instance, first, E)
+        *first, second = by_the_sensor(at.instance, left_over + 1)
+        for run in first:
+            assert_refreshed(at.instance, run, E)
         assert_refreshed(at.instance, second, (E[5], E[0], E[1]))  # with its two neighbours in the ring
         within_two_ticks(at.instance, committed, second)
