@@ -24,7 +24,14 @@ from tests.operation import (
 )
 from tests.services import service, wait_for
 from tests.storage_rows import AS_OF, WINDOWS, make_world, rows
-from tests.test_sensor_live import assert_refreshed, by_the_sensor, insert_news, now, within_two_ticks
+from tests.test_sensor_live import (
+    assert_refreshed,
+    by_the_sensor,
+    insert_news,
+    looked,
+    now,
+    within_two_ticks,
+)
 from tests.ui_client import Backfill, Client
 
 WORLD = make_world(6, 60, bars=60)
@@ -160,6 +167,7 @@ def test_backfills_fail_honestly_are_cancelled_and_repeated_and_news_are_refresh
 
         client.start_sensor(SENSOR)
         left_over = 0 if full else 1  # where everything was computed, nothing is evaluated twice
+        wait_for("the first look", lambda: looked(at.instance), 280)
         by_the_sensor(at.instance, left_over)
         committed = insert_news(at.url, "news", [E[0]], published=now(at.url))
         *first, second = by_the_sensor(at.instance, left_over + 1)

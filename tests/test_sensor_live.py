@@ -68,6 +68,13 @@ def assert_refreshed(instance: dg.DagsterInstance, run: dg.DagsterRun, entities:
         assert sorted(told) == sorted(keys_of(*entities)), asset
 
 
+def looked(instance: dg.DagsterInstance) -> bool:
+    """Whether a look of the sensor has ended."""
+    states = [s for s in instance.all_instigator_state() if s.instigator_name == SENSOR]
+    ticks = [t for s in states for t in instance.get_ticks(s.instigator_origin_id, s.selector_id)]
+    return any(tick.is_completed for tick in ticks)
+
+
 def within_two_ticks(instance: dg.DagsterInstance, committed: float, run: dg.DagsterRun) -> None:
     """The first or the second look after the commit launched the run."""
     (state,) = [s for s in instance.all_instigator_state() if s.instigator_name == SENSOR]
