@@ -364,7 +364,8 @@ def _numbers(text: str, source: _Source) -> Refusal | None:
     plain, own = _without_labels(text, labels), _without_labels(source.text, labels)
     window = [_Number(Decimal(digits), percent=False) for digits in re.findall(r"\d+", source.facts.window)]
     given = [*_written(own), *window]
-    if any(match[0] not in own for match in _COMPOUND.finditer(plain)):
+    compounds = {match[0] for match in _COMPOUND.finditer(own)}
+    if any(match[0] not in compounds for match in _COMPOUND.finditer(plain)):
         return Refusal.NEW_NUMBER
     if any(token.casefold() not in source.folded for token in _MIXED.findall(plain)):
         return Refusal.NEW_NUMBER

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -571,3 +573,40 @@ def test_the_check_in_bulk_and_the_models_accept_the_same_documents(
     block = Block(source_at(Path("documents.jsonl"), Kind.DOCUMENTS, "jsonl"), None, [line], [1])
     accepted = not isinstance(judge_json(Kind.DOCUMENTS, line), Fault)
     assert len(columns_of(block)) == accepted
+
+
+def test_a_parquet_value_that_python_cannot_hold_stops_no_other_row(
+    database: Database, tmp_path: Path
+) -> None:
+    """Decisions 6: a day beyond year 9999; the other rows load, a time finer than a microsecond is cut."""
+    days = pa.array([20_500, 3_000_000], pa.int32()).cast(pa.date32())
+    bars = {"entity_id": ["A", "B"], "date": days, "close": [1.5, 2.5], "volume": [None, 1.0]}
+    pq.write_table(pa.table(bars), tmp_path / "market_data.parquet")
+    fine = dict(document("fine"), published_at="2026-03-08T09:00:00Z")
+    rows = [{name: value for name, value in fine.items() if name != "published_at"}] * 2
+    names = ["00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"]
+    table = pa.Table.from_pylist([row | {"document_id": name} for row, name in zip(rows, names, strict=True)])
+    moments = pa.array([1_772_960_400_000_000_000, 1_772_960_400_000_000_001], pa.timestamp("ns", "UTC"))
+    pq.write_table(table.append_column("published_at", moments), tmp_path / "documents.parquet")
+    report = ingest(database, tmp_path, now=NOW)
+    assert {kind: count.inserted for kind, count in report.counts.items() if count.read} == {
+        Kind.MARKET_DATA: 1,
+        Kind.DOCUMENTS: 2,
+    }
+    (refused,) = report.rejections
+    assert (Path(refused.file).name, refused.line, refused.field) == ("market_data.parquet", 2, "date")
+    assert refused.value == "10183-09-21"
+
+
+def test_a_header_or_a_name_that_cannot_be_read_stops_no_other_file(
+    database: Database, tmp_path: Path
+) -> None:
+    (tmp_path / "market_data.csv").write_bytes(b"entity_id,date,close\rA,2026-03-01,1\r")
+    (tmp_path / "documents.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    jsonl(tmp_path / "exposures.jsonl", [exposure("A")])
+    report = ingest(database, tmp_path, now=NOW)
+    assert report.counts[Kind.EXPOSURES].inserted == 1
+    assert {(Path(one.file).name, one.reason) for one in report.rejections} == {
+        ("market_data.csv", Reason.WRONG_COLUMNS),
+        ("documents.jsonl", Reason.UNREADABLE_FILE),
+    }

@@ -296,6 +296,7 @@ def test_characters_of_the_input_are_not_foreign() -> None:
         "It is 1,000.",
         "It is 0,62.",
         "It is .62.",
+        "A strength of .4 it is.",
         "From 0.55-0.62.",
         "About 4/1.",
         "At 4:1 it stands.",

@@ -464,13 +464,14 @@ def test_a_name_that_only_the_database_knows_is_noticed(
         )
         storage_rows.insert_edge(connection, "initech", "hooli")
         storage_rows.insert_bars(connection, "umbrella", [1.0, 2.0])
+        connection.execute("INSERT INTO entity_names (entity_id, name) VALUES ('umbrella', 'vandelay')")
     configure(database, SLUG, Settings(model_name="m1"))
-    asked = requests(7)
-    texts = ["globex", "a spin off", "a cyber attack", "initech", "hooli", "umbrella", "others"]
+    asked = requests(8)
+    texts = ["globex", "a spin off", "a cyber attack", "initech", "hooli", "umbrella", "vandelay", "others"]
     by_entity = {f"Unit-{n}": text for n, text in enumerate(texts)}
     model.behaviour = says(lambda f: f"{f['thesis']} It is about {by_entity[f['entity']]}.")
     outcomes = ask(database, clock, asked)
-    assert [o.reason for o in outcomes] == ["answer_new_label"] * 6 + [None]
+    assert [o.reason for o in outcomes] == ["answer_new_label"] * 7 + [None]
 
 
 def test_neither_prompt_nor_answer_nor_password_reaches_the_log(

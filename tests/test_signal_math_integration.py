@@ -306,9 +306,15 @@ def test_an_old_cycle_backfilled_later_uses_the_accuracy_of_its_day(switched_on:
 def test_without_the_accuracy_table_a_cycle_runs_with_factor_1_r165(
     switched_on: Database, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    earlier = pipeline.open_cycle(switched_on, OLD - timedelta(hours=1))
+    pipeline.update_source_accuracy(switched_on, earlier, run_id="run")
     with unreachable(url, "source_accuracy_history"):
         run(switched_on, OLD, entities=("seen",), accuracy=False)
     assert factors(url, "30d") == [1.0] * 10
+    run(switched_on, OLD, entities=("seen",), accuracy=False)
+    assert factors(url, "30d") == [1.0] * 10, "a repeat, with the table back, is the same"
+    run(switched_on, OLD + timedelta(minutes=1), entities=("seen",), accuracy=False)
+    assert factors(url, "30d") == [1.5] * 10
     assert any("accuracy" in r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
 
 

@@ -38,6 +38,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _GZIP: Final = b"\x1f\x8b"
 _PARQUET: Final = b"PAR1"
+_NO_PYTHON_VALUE: Final = (ValueError, OverflowError, LookupError)
 KNOWN_NAMES: Final = (
     "documents.jsonl, market_data.csv, global_events.jsonl, exposures.jsonl, relationships.jsonl "
     "(each also .gz, or .parquet instead)"
@@ -163,8 +164,11 @@ def _by_content(path: Path) -> Source:
     text = line.removeprefix(_BOM).decode("utf-8", "replace")
     try:
         first = json.loads(text)
-    except ValueError:
-        return _recognised(path, "csv", set(next(csv.reader([text]), [])))
+    except (ValueError, RecursionError):
+        try:
+            return _recognised(path, "csv", set(next(csv.reader([text]), [])))
+        except csv.Error as error:
+            raise InputError(f"{path} cannot be read as lines ({error}); {help_text}") from error
     return _recognised(path, "jsonl", set(first) if isinstance(first, dict) else set())
 
 
@@ -278,7 +282,11 @@ def _truncated(source: Source, number: int, error: Exception) -> Fault:
 def _header(source: Source, line: bytes) -> tuple[str, ...] | Fault:
     required, known = _columns_of(source.kind)
     text = storable_bytes(line)
-    names = tuple(name.strip() for name in next(csv.reader([text]), []))
+    try:
+        names = tuple(name.strip() for name in next(csv.reader([text]), []))
+    except csv.Error as error:  # lines that end in a carriage return alone, or an endless field
+        what = f"the header cannot be read ({error}); lines end in a line feed"
+        return fault(Reason.WRONG_COLUMNS, what, field="header", value=text[:KEPT_OF_TOO_LONG_BYTES])
     missing = [name for name in required if name not in names]
     unknown = [name for name in names if name not in known]
     expected = f"expected are {','.join(required)} and, optional, {','.join(sorted(known - set(required)))}"
@@ -307,6 +315,31 @@ def _columns_of(kind: Kind) -> tuple[tuple[str, ...], set[str]]:
     return tuple(name for name, info in fields.items() if info.is_required()), set(fields)
 
 
+def _rows_of(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    """The rows as Python values; one that Python cannot hold (year 10000, nanoseconds) as its text.
+
+    The model then refuses the text, naming row, field and value.
+    """
+    try:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    except _NO_PYTHON_VALUE:
+        columns = list(zip(batch.schema.names, batch.columns, strict=True))
+        return [
+            {name: _value_of(column.slice(number, 1)) for name, column in columns}
+            for number in range(batch.num_rows)
+        ]
+
+
+def _value_of(one: pa.Array) -> object:
+    try:
+        return one[0].as_py()
+    except _NO_PYTHON_VALUE:
+        try:
+            return one.cast(pa.string())[0].as_py()
+        except (pa.ArrowException, *_NO_PYTHON_VALUE):
+            return f"a value of type {one.type} that cannot be read"
+
+
 def _read_parquet(source: Source, block_records: int) -> Iterator[Block]:
     number = 0
     block = Block(source)
@@ -321,21 +354,24 @@ def _read_parquet(source: Source, block_records: int) -> Iterator[Block]:
                 )
                 yield block
                 return
-            size = source.path.stat().st_size
+            size, held = source.path.stat().st_size, 0
             total = max(1, parquet.metadata.num_rows)
             for batch in parquet.iter_batches(batch_size=min(block_records, 5_000)):
-                for row in batch.to_pylist():
+                for row in _rows_of(batch):
                     number += 1
-                    block.lines.append(
-                        json.dumps(_plain(row), default=_as_json, ensure_ascii=False).encode(
-                            "utf-8", "backslashreplace"
-                        )
+                    line = json.dumps(_plain(row), default=_as_json, ensure_ascii=False).encode(
+                        "utf-8", "backslashreplace"
                     )
+                    if len(line) > MAX_LINE_BYTES:
+                        block.misread.append(_too_long(number, line))
+                        continue
+                    block.lines.append(line)
                     block.numbers.append(number)
-                if len(block.lines) >= block_records:
-                    block.position = size * number // total
-                    yield block
-                    block = Block(source)
+                    held += len(line)
+                    if len(block.lines) >= block_records or held >= MAX_BLOCK_BYTES:
+                        block.position = size * number // total
+                        yield block
+                        block, held = Block(source), 0
             block.position = size
     except (pa.ArrowException, OSError) as error:
         what = f"{source.path.name} cannot be read after row {number} ({error})"

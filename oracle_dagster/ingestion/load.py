@@ -204,7 +204,10 @@ def _ingest_file(
     progress: Callable[[Progress], None] | None,
     block_records: int,
 ) -> None:
-    size = source.path.stat().st_size
+    try:
+        size = source.path.stat().st_size
+    except OSError:  # the reader says what is wrong with it, and the other files load
+        size = 0
     # A revision in this file must not be revised again by the same file; eight bytes stand for a key.
     seen: set[int] = set()
     sums = {"old": 0, "still_retracted": 0, "backdated": 0}

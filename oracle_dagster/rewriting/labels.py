@@ -25,6 +25,7 @@ _PLACES: Final = (
     ("exposure_profiles", "entity_id"),
     ("competitive_edges", "source_entity"),
     ("competitive_edges", "target_entity"),
+    ("entity_names", "name"),
 )
 _CATALYSTS: Final = (
     "SELECT DISTINCT catalyst_type FROM document_impact_records WHERE catalyst_type IS NOT NULL"
@@ -35,7 +36,7 @@ _RISKS: Final = """
 
 
 def known_labels(database: Database) -> KnownLabels:
-    """The labels of every document, bar, exposure and edge, of whatever version.
+    """The labels of every document, bar, exposure, edge and renaming, of whatever version.
 
     Raises:
         StorageError: they cannot be read.

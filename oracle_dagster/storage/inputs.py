@@ -309,6 +309,13 @@ def _accuracy_of(database: Database, cycle: Cycle, *, settle: bool) -> Accuracy:
             raise
         _log.warning("the accuracy of the sources cannot be read and counts as unknown for all: %s", error)
         rows = []
+        if settle:  # a repeat, when the table is back, must give what this cycle gives
+            with database.begin() as connection:
+                connection.execute(
+                    cycles.update()
+                    .where(here, cycles.c.accuracy_config_version.is_(None))
+                    .values(accuracy_as_of=None, accuracy_config_version=_NO_ACCURACY)
+                )
     rows = sorted(rows, key=lambda row: str(row.source_id))
     return (
         pa.array([row.source_id for row in rows], pa.string()),
