@@ -14,6 +14,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -43,6 +45,7 @@ TOLERANCE: Final = 1e-12
 _TABLES: Final = ("documents", "bars", "events", "exposures", "edges", "accuracy")
 _STRINGS: Final = tuple(f.name for f in fields(CycleInputs) if f.name not in _TABLES)
 _HASHED: Final = ("key", "versions", "configuration", "inputs", "earlier", "derived", "stored", "seal")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOWS: Final = tuple(window.value for window in Window)
 _ENUMS: Final[dict[str, tuple[str, ...]]] = {
     name: tuple(member.value for member in members)
@@ -103,8 +106,7 @@ def _written(rows: Columns) -> Object:
     for f in fields(rows):  # type: ignore[arg-type]
         values = getattr(rows, f.name)
         if isinstance(values, Ragged):
-            ends = zip(values.offsets[:-1].tolist(), values.offsets[1:].tolist(), strict=True)
-            found[f.name] = [values.codes[a:b].tolist() for a, b in ends]
+            found[f.name] = [values.codes[a:b].tolist() for a, b in pairwise(values.offsets.tolist())]
         else:
             found[f.name] = _plain(values)
     return found
@@ -128,11 +130,11 @@ def _column(kind: str, listed: Sequence[Any], where: str) -> Any:  # noqa: ANN40
             np.cumsum([len(each) for each in listed], out=offsets[1:])
             return Ragged(offsets, np.array([code for each in listed for code in each], np.int64))
         if kind == "Float":
-            return np.array([math.nan if value is None else value for value in listed], np.float64)
+            return np.array(list(listed), np.float64)  # null is NaN
         if kind == "Strings":
             return _strings(listed)
-        return np.array(listed, np.bool_ if kind == "Bool" else np.int64)
-    except (TypeError, ValueError) as error:
+        return np.array(list(listed), np.bool_ if kind == "Bool" else np.int64)
+    except (OverflowError, TypeError, ValueError) as error:
         raise ReceiptError(f"{where} cannot be read: {error}") from None
 
 
@@ -251,7 +253,7 @@ def derive(  # noqa: PLR0917 - in the order in which the stages take them
 
 
 def _plain_json(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    return json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False))
+    return json.loads(json.dumps(value, allow_nan=False))
 
 
 def _signals(frame: SignalFrame) -> list[Object]:
@@ -363,7 +365,7 @@ def hashes(receipt: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -373,8 +375,9 @@ def _digest(value: object) -> str:
 def check(receipt: Mapping[str, Any]) -> tuple[Object, list[Finding]]:
     """Derive the decision of a receipt again and list all that does not hold.
 
-    The hashes must be those of the parts; the configuration that of its fingerprint; everything derived from
-    the inputs must be what the receipt says was derived, and what the stored rows say.
+    The hashes must be those of the parts; the configuration that of its fingerprint; the moment as text
+    that of the number; everything derived from the inputs must be what the receipt says was derived, and
+    what the stored rows say.
 
     Returns:
         What was derived, and the findings; none of them where the receipt holds.
@@ -385,23 +388,34 @@ def check(receipt: Mapping[str, Any]) -> tuple[Object, list[Finding]]:
     """
     if receipt.get("format") != FORMAT:
         raise ReceiptError(f"the file says format {receipt.get('format')!r}, this checker reads {FORMAT!r}")
-    missing = [name for name in (*_HASHED, "hashes") if name not in receipt]
-    if missing:
+    parts = {"format", *_HASHED, "hashes"}
+    if missing := sorted(parts - receipt.keys()):
         raise ReceiptError(f"the receipt lacks {', '.join(missing)}")
+    if unknown := sorted(receipt.keys() - parts):
+        raise ReceiptError(f"the receipt has parts that no receipt has: {', '.join(unknown)}")
+    try:
+        return _check(receipt)
+    except ReceiptError:
+        raise
+    # A file of strangers may hold anything anywhere: a number for a list, NaN, an integer of 30 digits.
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ReceiptError(f"nothing can be derived: {type(error).__name__}: {error}") from error
+
+
+def _check(receipt: Mapping[str, Any]) -> tuple[Object, list[Finding]]:
     findings = list(_differences("hashes", receipt["hashes"], hashes(receipt)))
     config = _configuration(receipt["configuration"], findings)
     key, earlier = receipt["key"], receipt["earlier"]
-    try:
-        derived = derive(
-            read_inputs(receipt["inputs"]),
-            (key["entity_id"], key["window"]),
-            _read(HistoryRows, earlier["history"], "earlier.history"),
-            _read(StandingRows, earlier["standing"], "earlier.standing"),
-            key["as_of_us"],
-            config,
-        )
-    except (KeyError, IndexError, ValueError, TypeError) as error:
-        raise ReceiptError(f"nothing can be derived: {type(error).__name__}: {error}") from error
+    moment = _EPOCH + timedelta(microseconds=key["as_of_us"])
+    findings += _differences("key.as_of", key["as_of"], moment.isoformat())
+    derived = derive(
+        read_inputs(receipt["inputs"]),
+        (key["entity_id"], key["window"]),
+        _read(HistoryRows, earlier["history"], "earlier.history"),
+        _read(StandingRows, earlier["standing"], "earlier.standing"),
+        key["as_of_us"],
+        config,
+    )
     findings += _differences("derived", receipt["derived"], derived)
     findings += _differences("stored", receipt["stored"], _as_stored(receipt, derived, config))
     return derived, findings
@@ -410,7 +424,7 @@ def check(receipt: Mapping[str, Any]) -> tuple[Object, list[Finding]]:
 def _configuration(written: Mapping[str, Any], findings: list[Finding]) -> OracleConfig:
     try:
         config, _ = parse_stored(written["values"])
-    except (ConfigError, KeyError) as error:
+    except (ConfigError, LookupError, TypeError) as error:
         raise ReceiptError(f"the configuration cannot be used: {error}") from None
     findings += _differences("configuration.fingerprint", written.get("fingerprint"), config.fingerprint())
     return config
@@ -550,7 +564,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with open(name, encoding="utf-8") as file:  # noqa: PTH123 - the core imports no pathlib
             receipt = json.load(file)
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         print(f"{name} cannot be read: {error}")  # noqa: T201 - a program
         return 1
     if not isinstance(receipt, dict):
