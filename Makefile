@@ -63,11 +63,9 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 bench: $(STAMP)
-	@$(INSTALL) --no-build-isolation -e '.[dev,bench]'
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 bench-full: $(STAMP)
-	@$(INSTALL) --no-build-isolation -e '.[dev,bench]'
 	@$(BIN)/python -m benchmarks --size full $(ARGS)
 
 constraints:

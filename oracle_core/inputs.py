@@ -10,6 +10,7 @@ compares the strings.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 Strings = NDArray[np.object_]
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 US_PER_HOUR = 3_600_000_000
 US_PER_DAY = 24 * US_PER_HOUR
 

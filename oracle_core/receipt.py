@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -34,7 +34,7 @@ from oracle_core.eligibility import ACTIONS, EV_REASONS, MODES, REJECTIONS
 from oracle_core.enums import EvidenceRole, MarketRegime, SignalLayer, TrendDirection, Window
 from oracle_core.explanation import explain
 from oracle_core.frames import DecisionFrame, ProjectionFrame, SignalFrame, TrendFrame
-from oracle_core.inputs import Columns, CycleInputs, HistoryRows, Keys, Ragged, StandingRows
+from oracle_core.inputs import EPOCH, Columns, CycleInputs, HistoryRows, Keys, Ragged, StandingRows
 from oracle_core.risk import LEVELS, citation_weights
 from oracle_core.rules import rules_for
 from oracle_core.suppression import REASONS
@@ -45,7 +45,6 @@ TOLERANCE: Final = 1e-12
 _TABLES: Final = ("documents", "bars", "events", "exposures", "edges", "accuracy")
 _STRINGS: Final = tuple(f.name for f in fields(CycleInputs) if f.name not in _TABLES)
 _HASHED: Final = ("key", "versions", "configuration", "inputs", "earlier", "derived", "stored", "seal")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOWS: Final = tuple(window.value for window in Window)
 _ENUMS: Final[dict[str, tuple[str, ...]]] = {
     name: tuple(member.value for member in members)
@@ -406,7 +405,7 @@ def _check(receipt: Mapping[str, Any]) -> tuple[Object, list[Finding]]:
     findings = list(_differences("hashes", receipt["hashes"], hashes(receipt)))
     config = _configuration(receipt["configuration"], findings)
     key, earlier = receipt["key"], receipt["earlier"]
-    moment = _EPOCH + timedelta(microseconds=key["as_of_us"])
+    moment = EPOCH + timedelta(microseconds=key["as_of_us"])
     findings += _differences("key.as_of", key["as_of"], moment.isoformat())
     derived = derive(
         read_inputs(receipt["inputs"]),

@@ -6,23 +6,22 @@ No rule lives here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
 from oracle_core.arrays import finite, group_offsets, newest_first, string_codes
 from oracle_core.enums import SignalLayer, codes
 from oracle_core.frames import SignalFrame, SignalRows
-from oracle_core.inputs import Float, Int, Keys, Ragged, Strings
+from oracle_core.inputs import EPOCH, Float, Int, Keys, Ragged, Strings
 from oracle_core.records import WeightedSignal
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAYERS = codes(SignalLayer)
 
 
 def microseconds(moment: datetime | None) -> int:
     """Microseconds since 1970; 0 where no moment is given."""
-    return 0 if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
+    return 0 if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def single_frame(signals: Sequence[WeightedSignal]) -> SignalFrame:

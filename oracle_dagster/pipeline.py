@@ -652,7 +652,7 @@ class _Run:
         with self._phases.phase("check"):
             found = invariants.find_faults(self.database, self.cycle, {stage: keys})
         for name, faults in found.items():
-            held = self._faults.setdefault(name, {})
+            held = self._faults[name]
             for key in keys:
                 held.pop(key, None)
             held |= {fault.key: fault.reason for fault in faults}

@@ -598,6 +598,15 @@ def test_a_parquet_value_that_python_cannot_hold_stops_no_other_row(
     assert refused.value == "10183-09-21"
 
 
+def test_a_file_of_any_name_whose_first_line_cannot_be_read_is_refused_by_name(
+    database: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "prices.txt"
+    path.write_bytes(b"entity_id,date,close\rA,2026-03-01,1\r")
+    with pytest.raises(InputError, match=r"prices\.txt cannot be read \(new-line character"):
+        ingest(database, path, now=NOW)
+
+
 def test_a_header_or_a_name_that_cannot_be_read_stops_no_other_file(
     database: Database, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import dagster as dg
 import psycopg
 import pytest
+from dagster._core.scheduler.instigation import InstigatorTick
 
 from oracle_dagster.as_of import AS_OF_TAG
 from oracle_dagster.home import Home
@@ -68,17 +69,20 @@ def assert_refreshed(instance: dg.DagsterInstance, run: dg.DagsterRun, entities:
         assert sorted(told) == sorted(keys_of(*entities)), asset
 
 
+def looks_of(instance: dg.DagsterInstance, after: float | None = None) -> Sequence[InstigatorTick]:
+    """The ticks of the sensor; none before it is started."""
+    states = [s for s in instance.all_instigator_state() if s.instigator_name == SENSOR]
+    return [t for s in states for t in instance.get_ticks(s.instigator_origin_id, s.selector_id, after=after)]
+
+
 def looked(instance: dg.DagsterInstance) -> bool:
     """Whether a look of the sensor has ended."""
-    states = [s for s in instance.all_instigator_state() if s.instigator_name == SENSOR]
-    ticks = [t for s in states for t in instance.get_ticks(s.instigator_origin_id, s.selector_id)]
-    return any(tick.is_completed for tick in ticks)
+    return any(tick.is_completed for tick in looks_of(instance))
 
 
 def within_two_ticks(instance: dg.DagsterInstance, committed: float, run: dg.DagsterRun) -> None:
     """The first or the second look after the commit launched the run."""
-    (state,) = [s for s in instance.all_instigator_state() if s.instigator_name == SENSOR]
-    ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, after=committed - 60)
+    ticks = looks_of(instance, after=committed - 60)
     (launched,) = [tick for tick in ticks if run.run_id in tick.run_ids]
     looks = [tick for tick in ticks if committed <= tick.timestamp <= launched.timestamp]
     assert len(looks) <= 2

@@ -159,17 +159,18 @@ def _by_content(path: Path) -> Source:
                 line = stream.readline(MAX_LINE_BYTES)
                 if line == b"":
                     raise InputError(f"{path} is empty, so its kind cannot be told; {help_text}")
-    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+            return _recognised(path, *_names_in(line))
+    except (OSError, EOFError, zlib.error, pa.ArrowException, csv.Error) as error:
         raise InputError(f"{path} cannot be read ({error}); {help_text}") from error
+
+
+def _names_in(line: bytes) -> tuple[Format, set[str]]:
     text = line.removeprefix(_BOM).decode("utf-8", "replace")
     try:
         first = json.loads(text)
     except (ValueError, RecursionError):
-        try:
-            return _recognised(path, "csv", set(next(csv.reader([text]), [])))
-        except csv.Error as error:
-            raise InputError(f"{path} cannot be read as lines ({error}); {help_text}") from error
-    return _recognised(path, "jsonl", set(first) if isinstance(first, dict) else set())
+        return "csv", set(next(csv.reader([text]), []))
+    return "jsonl", set(first) if isinstance(first, dict) else set()
 
 
 def _recognised(path: Path, written: Format, names: set[str]) -> Source:
@@ -316,9 +317,9 @@ def _columns_of(kind: Kind) -> tuple[tuple[str, ...], set[str]]:
 
 
 def _rows_of(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """The rows as Python values; one that Python cannot hold (year 10000, nanoseconds) as its text.
+    """The rows as Python values; a value that Python cannot hold (year 10000, nanoseconds) as its text.
 
-    The model then refuses the text, naming row, field and value.
+    The model refuses the text, naming row, field and value, or cuts the time to microseconds.
     """
     try:
         return batch.to_pylist()  # type: ignore[no-any-return]

@@ -285,6 +285,7 @@ def _accuracy_of(database: Database, cycle: Cycle, *, settle: bool) -> Accuracy:
         )
         .limit(1)
     )
+    settled = cycles.update().where(here, cycles.c.accuracy_config_version.is_(None))
     try:
         with database.begin() as connection:
             chosen = connection.execute(chosen_by.with_for_update() if settle else chosen_by).first()
@@ -295,9 +296,7 @@ def _accuracy_of(database: Database, cycle: Cycle, *, settle: bool) -> Accuracy:
                 chosen_as_of, chosen_config = tuple(chosen)
             if settle:
                 connection.execute(
-                    cycles.update()
-                    .where(here, cycles.c.accuracy_config_version.is_(None))
-                    .values(accuracy_as_of=chosen_as_of, accuracy_config_version=chosen_config)
+                    settled.values(accuracy_as_of=chosen_as_of, accuracy_config_version=chosen_config)
                 )
             rows = connection.execute(
                 sa.select(history.c.source_id, history.c.accuracy_ratio, history.c.sample_count).where(
@@ -311,11 +310,7 @@ def _accuracy_of(database: Database, cycle: Cycle, *, settle: bool) -> Accuracy:
         rows = []
         if settle:  # a repeat, when the table is back, must give what this cycle gives
             with database.begin() as connection:
-                connection.execute(
-                    cycles.update()
-                    .where(here, cycles.c.accuracy_config_version.is_(None))
-                    .values(accuracy_as_of=None, accuracy_config_version=_NO_ACCURACY)
-                )
+                connection.execute(settled.values(accuracy_as_of=None, accuracy_config_version=_NO_ACCURACY))
     rows = sorted(rows, key=lambda row: str(row.source_id))
     return (
         pa.array([row.source_id for row in rows], pa.string()),
